@@ -65,7 +65,8 @@ def _print_steps(console: Console, outcome: Outcome) -> None:
         colour = COLOURS[status]
         console.print(
             f"  [{colour}]{status}[/] {escape(item.step.name)}: "
-            f"{escape(item.failure or item.finding)} ({item.seconds:.2f} s)"
+            f"{escape(item.failure or item.finding)} ({item.seconds:.2f} s)",
+            soft_wrap=True,
         )
 
 

@@ -1,4 +1,4 @@
-r"""What a proof is made of: steps that assert, results that name them, and a runner that times them.
+r"""What a proof is made of: steps that assert, results that name them, a runner that times them.
 
 A module of this package states one theorem in its docstring and defines ``RESULTS``, a tuple of
 `Result`. Each `Step` is a function without arguments that raises `ProofError` where the identity it
