@@ -1,0 +1,72 @@
+"""The same quantities by walking every trajectory: slow, obvious, independent.
+
+No arrays, no recursion over layers: each trajectory (context, actions, environment replies, reward
+atom) is listed with its probability and return, and everything is a weighted sum over the list.
+Works on any number type, so that `fractions.Fraction` tables give exact rationals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bandits.graph import DecisionGraph
+
+__all__ = ["Trajectory", "expected_return", "trajectories", "values_by_node"]
+
+
+class Trajectory(NamedTuple):
+    """One trajectory: the nodes and actions it visits, its probability and its return."""
+
+    context: int
+    steps: tuple[tuple[int, int], ...]
+    prob: Any
+    value: Any
+
+
+def trajectories(graph: DecisionGraph, policy: Sequence[Any]) -> Iterator[Trajectory]:
+    """All trajectories of positive probability under T tables [O_t][A_t]."""
+    children: list[dict[tuple[int, int], list[tuple[int, Any]]]] = []
+    for layer in graph.layers:
+        out: dict[tuple[int, int], list[tuple[int, Any]]] = {}
+        for source, action, target, prob in zip(*layer.edges(), strict=True):
+            out.setdefault((int(source), int(action)), []).append((int(target), prob.item()))
+        children.append(out)
+    rows = [layer.rows() for layer in graph.layers]
+
+    def walk(turn: int, node: int, prob: Any, steps: tuple[tuple[int, int], ...]) -> Iterator[Any]:
+        if turn == graph.turns:
+            for value, p in zip(graph.leaf_values[node], graph.leaf_probs[node], strict=True):
+                if p > 0:
+                    yield steps, prob * p.item(), value.item()
+            return
+        row = policy[turn][rows[turn][node]]
+        for action in range(graph.layers[turn].actions):
+            if row[action] == 0:
+                continue
+            for target, p in children[turn].get((node, action), ()):
+                if p > 0:
+                    step = (*steps, (node, action))
+                    yield from walk(turn + 1, target, prob * row[action] * p, step)
+
+    for context, p in enumerate(graph.context_probs):
+        if p > 0:
+            for steps, prob, value in walk(0, context, p.item(), ()):
+                yield Trajectory(context, steps, prob, value)
+
+
+def expected_return(graph: DecisionGraph, policy: Sequence[Any]) -> Any:
+    """J as the sum of probability times return."""
+    return sum(t.prob * t.value for t in trajectories(graph, policy))
+
+
+def values_by_node(
+    graph: DecisionGraph, policy: Sequence[Any], turn: int
+) -> dict[tuple[int, int], tuple[Any, Any]]:
+    """(node, action) of a turn → (probability, E[return | node, action]), where reached."""
+    mass: dict[tuple[int, int], list[Any]] = {}
+    for t in trajectories(graph, policy):
+        entry = mass.setdefault(t.steps[turn], [0, 0])
+        entry[0] += t.prob
+        entry[1] += t.prob * t.value
+    return {step: (prob, total / prob) for step, (prob, total) in mass.items()}

@@ -1,0 +1,182 @@
+"""A simulator: one model, one algorithm, one policy family, compiled.
+
+`Simulator` checks everything before work starts (sizes, orders, what the family can do), picks the
+graph that the algorithm needs, and offers `init`, `update`, `sampled_update` and `value`.  All
+numbers stay in JAX arrays; nothing is written into a caller's array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bandits.graph import DecisionGraph
+from seeupo_theory.rules.orders import turn_order
+from seeupo_theory.rules.presets import Algorithm
+from seeupo_theory.tabular import policies, surrogate
+from seeupo_theory.tabular.evaluate import check_policy, uniform_policy
+from seeupo_theory.tabular.expectation import LawPlan, plan
+from seeupo_theory.tabular.lowering import Lowered, lower
+from seeupo_theory.tabular.policies import Parametrisation, Tables
+from seeupo_theory.tabular.sampling import iterate_sampled
+from seeupo_theory.tabular.surrogate import needs_paths
+from seeupo_theory.tabular.update import IDEAL, Outcome, Settings, iterate
+
+__all__ = ["HasGraph", "Simulator", "graph_for"]
+
+HOMOGENEITY_RTOL = 1e-9
+"""Relative error allowed when a custom objective is probed for f(ρ, 2A) = 2 f(ρ, A)."""
+
+
+class HasGraph(Protocol):
+    """Anything that can be lowered: bandits, MDPs, aliased models."""
+
+    def graph(self, merge: str = ...) -> DecisionGraph:
+        """Lower the model; `merge` is "return" (smallest) or "none" (one node a history)."""
+
+
+def graph_for(model: HasGraph | DecisionGraph, algorithm: Algorithm) -> DecisionGraph:
+    """The smallest graph of the model on which the algorithm can be evaluated."""
+    if isinstance(model, DecisionGraph):
+        return model
+    return model.graph(merge="none" if needs_paths(algorithm) else "return")
+
+
+class Simulator:
+    """One algorithm on one model.
+
+    Args:
+        model: a model or a decision graph.
+        algorithm: the rule (see `seeupo_theory.rules.presets`).
+        param: name of a policy family, or a `Parametrisation` built for the same graph.
+        group_size, contexts_per_batch: sizes of the expectation (``math.inf``: the population).
+        options: go to the policy family (features, hidden, seed, …).
+
+    Raises:
+        ValueError: the combination makes no sense; the message says which part and what would do.
+    """
+
+    def __init__(
+        self,
+        model: HasGraph | DecisionGraph,
+        algorithm: Algorithm,
+        param: str | Parametrisation = "tabular",
+        *,
+        group_size: float = math.inf,
+        contexts_per_batch: float = math.inf,
+        route: str = "auto",
+        **options: Any,
+    ):
+        self.algorithm = algorithm
+        self.graph = graph_for(model, algorithm)
+        family = policies.make(param, self.graph, **options) if isinstance(param, str) else param
+        self.settings = Settings(
+            algorithm, family, group_size, contexts_per_batch, self.graph.discount, route
+        )
+        self._check()
+        self.lowered: Lowered = lower(self.graph, paths=self.settings.uses_paths)
+        if algorithm.estimator in ("gae", "exact"):
+            self.plan = LawPlan("exact", "no group: advantages of single histories")
+        else:
+            self.plan = plan(self.settings.law, *self.lowered.support.shape)
+        self._compiled: dict[Any, Any] = {}
+
+    def _check(self) -> None:
+        a, family = self.algorithm, self.settings.param
+        if a.objective in IDEAL and family.replace is None:
+            raise ValueError(
+                f"objective {a.objective!r} solves one table at a time, which the {family.name} "
+                "parametrisation cannot represent; use 'tabular' or 'shared'"
+            )
+        if a.credit == "trajectory" and (a.objective in IDEAL or a.estimator in ("gae", "exact")):
+            raise ValueError(
+                "credit 'trajectory' needs a group estimator and an objective that is ascended"
+            )
+        if a.order not in ("simultaneous", "random"):
+            turn_order(a.order, self.graph.turns)
+        if callable(a.objective):
+            probe = np.array([-0.3, 0.1, 0.4])
+            one = np.ones(3)
+            for sign in (1.0, -1.0):
+                single = a.objective(probe, np.zeros(3), sign * one, one)
+                double = a.objective(probe, np.zeros(3), 2 * sign * one, one)
+                if not np.allclose(double, 2 * np.asarray(single), rtol=HOMOGENEITY_RTOL, atol=0):
+                    raise ValueError(
+                        "the custom objective is not positively homogeneous in the advantage: "
+                        "f(ρ, 2A) must equal 2 f(ρ, A) for exact expectations"
+                    )
+
+    @property
+    def param(self) -> Parametrisation:
+        """The policy family."""
+        return self.settings.param
+
+    def init(self, policy: Sequence[Any] | None = None) -> Any:
+        """Parameters θ of a policy given as T probability tables (default: uniform)."""
+        tables = uniform_policy(self.graph) if policy is None else check_policy(self.graph, policy)
+        with np.errstate(divide="ignore"):
+            return self.param.init([jnp.asarray(np.log(table)) for table in tables])
+
+    def policy(self, theta: Any) -> list[np.ndarray]:
+        """T probability tables [O_t, A_t]."""
+        return [
+            np.exp(np.asarray(surrogate.joint(table))) for table in self.param.log_probs(theta)
+        ]
+
+    def order(self, rng: np.random.Generator | None = None) -> tuple[int, ...] | None:
+        """Turns in update order for one iteration; None means simultaneously."""
+        if self.algorithm.order == "simultaneous" or self.algorithm.credit == "trajectory":
+            return None
+        return turn_order(self.algorithm.order, self.graph.turns, rng)
+
+    def _call(self, kind: str, function: Any, order: tuple[int, ...] | None, batched: bool) -> Any:
+        name = (kind, order, batched)
+        if name not in self._compiled:
+            bound = partial(function, self.settings, order)
+
+            def run(lowered: Lowered, theta: Any, lr: Any, key: Any, ref: Any, critic: Any) -> Any:
+                return bound(lowered, theta, lr, key=key, reference=ref, critic=critic)
+
+            if batched:
+                run = jax.vmap(run, in_axes=(None, 0, None, 0, None, 0))  # type: ignore[assignment]
+            self._compiled[name] = jax.jit(run)
+        return self._compiled[name]
+
+    def update(
+        self,
+        theta: Any,
+        *,
+        order: tuple[int, ...] | None = None,
+        lr: float | None = None,
+        key: Array | None = None,
+        reference: Tables | None = None,
+        critic: Tables | None = None,
+        sampled: bool = False,
+        batched: bool = False,
+    ) -> Outcome:
+        """One iteration from θ (exact expectation, or from samples).
+
+        With `batched`, θ (and key and critic, where given) have a leading axis of seeds.
+        """
+        if key is None and (sampled or self.plan.method == "monte-carlo"):
+            raise ValueError("this update draws random numbers; give a key")
+        if sampled and math.inf in (self.settings.group_size, self.settings.contexts_per_batch):
+            raise ValueError(
+                "sampled updates need a finite group_size and contexts_per_batch, not inf"
+            )
+        kind, function = ("sampled", iterate_sampled) if sampled else ("exact", iterate)
+        step = self.algorithm.lr if lr is None else lr
+        return self._call(kind, function, order, batched)(
+            self.lowered, theta, jnp.asarray(float(step)), key, reference, critic
+        )
+
+    def value(self, theta: Any) -> Array:
+        """J(θ)."""
+        return surrogate.value(self.lowered, self.param.log_probs(theta))
