@@ -280,11 +280,15 @@ def parse_probabilities(field: str, data: object) -> ExactArray:
     Rows with an entry given as a fraction must sum to exactly 1; rows of floats within
     PROBABILITY_TOLERANCE, and are then divided by their sum.
 
+    An ExactArray of probabilities is taken as it is.
+
     >>> parse_probabilities("initial", [0.5, 0.25])
     Traceback (most recent call last):
     ...
     bandits.errors.ModelError: initial sums to 0.75, should sum to 1 (within 1e-09)
     """
+    if isinstance(data, ExactArray) and data.simplex:
+        return data
     array, given = _parse(field, data)
     return to_simplex(field, array, given)
 
