@@ -34,7 +34,7 @@ from operator import add
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from seeupo_theory.tabular.kernels_checks import checked, diagnose
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 __all__ = ["checked", "diagnose", "require_valid"]
 Numbers = Array | np.ndarray

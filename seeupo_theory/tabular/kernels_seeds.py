@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 
 from bandits.limits import require_fits
 from seeupo_theory.tabular.kernels import policy_gradient, policy_value
