@@ -9,6 +9,7 @@ in integers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -16,6 +17,7 @@ from math import isqrt, sqrt
 from typing import Any
 
 Rational = int | Fraction
+Enclosure = tuple[Fraction, Fraction]
 
 
 @cache
@@ -77,7 +79,7 @@ class Surd:
         parts = [f"{c}" if s == 1 else f"{c}*sqrt({s})" for s, c in self.terms]
         return " + ".join(parts).replace("+ -", "- ") or "0"
 
-    def enclosure(self, bits: int) -> tuple[Fraction, Fraction]:
+    def enclosure(self, bits: int) -> Enclosure:
         r"""Rational bounds, each root enclosed in a width of $2^{-\text{bits}}$."""
         low = high = Fraction(0)
         for s, c in self.terms:
@@ -124,3 +126,34 @@ def inverse_root(value: Rational) -> Surd:
     if value <= 0:
         raise ValueError(f"inverse square root of {value}: must be positive")
     return root(1 / Fraction(value))
+
+
+def enclose_roots(pairs: Iterable[tuple[Rational, Rational]], bits: int = 128) -> Enclosure:
+    r"""Rational bounds of $\sum_k c_k \sqrt{q_k}$ for rational $q_k$, without factorising them.
+
+    >>> low, high = enclose_roots([(1, 2), (-1, 2)], bits=20)
+    >>> low <= 0 <= high
+    True
+    """
+    low = high = Fraction(0)
+    for c, q in pairs:
+        numerator, denominator = Fraction(q).as_integer_ratio()
+        scaled = numerator * denominator << (2 * bits)
+        floor = isqrt(scaled)
+        below = Fraction(floor, denominator << bits)
+        above = Fraction(floor + (floor * floor != scaled), denominator << bits)
+        low += c * (below if c > 0 else above)
+        high += c * (above if c > 0 else below)
+    return low, high
+
+
+def sign_of_roots(pairs: Iterable[tuple[Rational, Rational]], most_bits: int = 4096) -> int:
+    """The sign of such a sum where an enclosure decides it; an error where none does."""
+    pairs = list(pairs)
+    bits = 64
+    while bits <= most_bits:
+        low, high = enclose_roots(pairs, bits)
+        if low > 0 or high < 0:
+            return 1 if low > 0 else -1
+        bits *= 2
+    raise ArithmeticError(f"the sign of a sum of {len(pairs)} roots is open at {most_bits} bits")
