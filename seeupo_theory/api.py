@@ -18,6 +18,7 @@ import numpy as np
 
 from bandits.graph import DecisionGraph
 from seeupo_theory.rules import presets
+from seeupo_theory.rules.advantages import ESTIMATORS
 from seeupo_theory.rules.presets import Algorithm
 from seeupo_theory.tabular.evaluate import (
     check_policy,
@@ -174,6 +175,22 @@ def _algorithm(algorithm: str | Algorithm, switches: dict[str, Any]) -> Algorith
     return base.replace(**switches) if switches else base
 
 
+def _estimator(name: str | Callable[..., Any] | Algorithm) -> Algorithm:
+    """An algorithm whose advantage is the named estimator's."""
+    if isinstance(name, Algorithm):
+        return name
+    if callable(name):
+        return Algorithm(name=getattr(name, "__name__", "custom"), estimator=name)
+    if name in ("gae", "exact"):
+        return Algorithm(name=name, estimator=name)
+    if name in ESTIMATORS:
+        rule = ESTIMATORS[name]
+        return Algorithm(
+            name=name, baseline=rule.baseline, normalise=rule.normalise, std_eps=rule.std_eps
+        )
+    return presets.get(name)
+
+
 def inspect(model: Any, policy: Policy = None) -> Inspection:
     """Value, optimum and per-turn gaps of a model.
 
@@ -255,7 +272,7 @@ def advantage(
         }.items()
         if value is not None
     }
-    chosen = presets.estimator_algorithm(estimator).replace(**switches)
+    chosen = _estimator(estimator).replace(**switches)
     simulator = Simulator(
         load(model), chosen, group_size=group_size, contexts_per_batch=contexts_per_batch
     )

@@ -39,7 +39,7 @@ from jax import Array
 from seeupo_theory.rules.advantages import grae
 from seeupo_theory.rules.presets import Algorithm
 
-__all__ = ["MAX_ENTRIES", "Law", "LawPlan", "Parts", "estimator_of", "expected_parts", "plan"]
+__all__ = ["MAX_ENTRIES", "Law", "LawPlan", "Parts", "expected_parts", "plan"]
 
 MAX_ENTRIES = 4_000_000
 """Largest number of array entries enumerated a context before Monte Carlo takes over (32 MB)."""
@@ -122,25 +122,6 @@ def _others(probs: Array) -> Array:
     return before * jnp.flip(after, axis=-1)
 
 
-def estimator_of(algorithm: Algorithm) -> Estimator:
-    """The algorithm's advantage estimator, returns [..., B, G] → advantages of the same shape."""
-    if callable(algorithm.estimator):
-        return algorithm.estimator
-    return lambda returns: grae(
-        returns,
-        baseline=algorithm.baseline,
-        normalise=algorithm.normalise,
-        std_eps=algorithm.std_eps,
-        clamp=algorithm.advantage_clip,
-    )
-
-
-def _couples_batch(algorithm: Algorithm) -> bool:
-    if callable(algorithm.estimator):
-        return getattr(algorithm.estimator, "couples", "group") == "batch"
-    return algorithm.baseline == "batch" or algorithm.normalise == "batch"
-
-
 def _entries(symbols: int, size: float) -> int:
     return math.comb(symbols + int(size) - 1, int(size)) * int(size)
 
@@ -153,14 +134,12 @@ def plan(law: Law, contexts: int, support: int) -> LawPlan:
     """
     algorithm, size, batch = law.algorithm, law.group_size, law.contexts_per_batch
     custom = callable(algorithm.estimator)
-    coupled = _couples_batch(algorithm)
+    coupled = algorithm.couples == "batch"
     if size == math.inf:
         if custom:
             raise ValueError(
                 "group_size is inf, but the limit of a custom estimator is unknown; give a number"
             )
-        if coupled and batch != math.inf:
-            return LawPlan("exact", "infinite groups: statistics of the population")
         return LawPlan("exact", "infinite groups: statistics of the population")
     groups = _entries(support, size)
     if custom and coupled and batch == math.inf:
@@ -329,7 +308,7 @@ def _monte_carlo(
 ) -> Parts:
     """Averages over sampled companions of each own reward."""
     size = int(law.group_size)
-    coupled = _couples_batch(law.algorithm) and law.contexts_per_batch != math.inf
+    coupled = law.algorithm.couples == "batch" and law.contexts_per_batch != math.inf
     batch = int(law.contexts_per_batch) if coupled else 1
     contexts, symbols = support.shape
     draws = max(64, min(MONTE_CARLO_GROUPS, MAX_ENTRIES // (batch * size)))
@@ -376,8 +355,8 @@ def expected_parts(
         scale = {"mean": 1.0 - 1.0 / size, "loo": 1.0 if size > 1 else 0.0, "none": 1.0}
         shift = 0.0 if algorithm.baseline == "none" else mean
         return _split(scale[algorithm.baseline] * (support - shift))
-    coupled = _couples_batch(algorithm)
-    f = estimator_of(algorithm)
+    coupled = algorithm.couples == "batch"
+    f = algorithm.advantage_rule()
     if coupled and law.contexts_per_batch == math.inf and chosen.method == "exact":
         f = _infinite_batch(law, context_probs, support, probs)
     if chosen.method == "exact":

@@ -127,7 +127,7 @@ def run_simulator(
     rng = np.random.default_rng(seed)
     key = jax.random.key(seed)
     reference = simulator.param.log_probs(single) if algorithm.kl_coef else None
-    learnt = algorithm.estimator == "gae" and algorithm.critic == "learned"
+    learnt = algorithm.estimator == "gae" and algorithm.critic == "tabular"
     critic = None
     if learnt:
         critic = _stack_seeds(critics.zeros(simulator.param.log_probs(single)), seeds)

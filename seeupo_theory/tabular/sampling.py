@@ -23,10 +23,9 @@ from seeupo_theory.rules import factor as factor_rule
 from seeupo_theory.rules.kl import kl_penalty
 from seeupo_theory.rules.presets import Algorithm
 from seeupo_theory.tabular.dynamics import at_nodes, backup, joint, leaf_mean, probabilities
-from seeupo_theory.tabular.expectation import estimator_of
 from seeupo_theory.tabular.lowering import Lowered
 from seeupo_theory.tabular.policies import Tables
-from seeupo_theory.tabular.surrogate import objective_of, turn_advantages, value
+from seeupo_theory.tabular.surrogate import turn_advantages, value
 from seeupo_theory.tabular.update import Outcome, Settings, _ascend
 
 __all__ = ["Batch", "draw", "iterate_sampled"]
@@ -127,7 +126,7 @@ def iterate_sampled(
             new = sum(_taken(batch, tables, t, "sequence") for t in range(lowered.turns))
             old = sum(_taken(batch, sampling, t, "sequence") for t in range(lowered.turns))
             one = jnp.ones_like(advantages[0])
-            return jnp.mean(objective_of(algorithm)(new, old, advantages[0], one))
+            return jnp.mean(algorithm.objective_rule()(new, old, advantages[0], one))
 
         start = bound(theta)
         theta = ascend(bound, theta)
@@ -197,7 +196,7 @@ def _row_mean(
     if new_rows.ndim == 2:
         advantage, weight = advantage[:, None], weight[:, None]
     one = jnp.ones_like(new_rows)
-    terms = objective_of(algorithm)(new_rows, old_rows, advantage * one, weight * one)
+    terms = algorithm.objective_rule()(new_rows, old_rows, advantage * one, weight * one)
     total = jnp.sum(terms)
     if algorithm.kl_coef:
         penalty = kl_penalty(
@@ -216,7 +215,7 @@ def _row_advantages(
     algorithm = settings.algorithm
     shape = (int(settings.contexts_per_batch), int(settings.group_size))
     if algorithm.estimator not in ("gae", "exact"):
-        rows = estimator_of(algorithm)(batch.returns.reshape(shape)).reshape(-1)
+        rows = algorithm.advantage_rule()(batch.returns.reshape(shape)).reshape(-1)
         return [rows] * lowered.turns
     states, actions = backup(
         lowered, probabilities(lowered, tables), leaf_mean(lowered, lowered.leaf_values)

@@ -27,7 +27,7 @@ from seeupo_theory.tabular.lowering import Lowered, lower
 from seeupo_theory.tabular.policies import Parametrisation, Tables
 from seeupo_theory.tabular.sampling import iterate_sampled
 from seeupo_theory.tabular.surrogate import needs_paths
-from seeupo_theory.tabular.update import IDEAL, Outcome, Settings, iterate
+from seeupo_theory.tabular.update import Outcome, Settings, iterate
 
 __all__ = ["HasGraph", "Simulator", "graph_for"]
 
@@ -90,14 +90,10 @@ class Simulator:
 
     def _check(self) -> None:
         a, family = self.algorithm, self.settings.param
-        if a.objective in IDEAL and family.replace is None:
+        if a.ideal and family.replace is None:
             raise ValueError(
                 f"objective {a.objective!r} solves one table at a time, which the {family.name} "
                 "parametrisation cannot represent; use 'tabular' or 'shared'"
-            )
-        if a.credit == "trajectory" and (a.objective in IDEAL or a.estimator in ("gae", "exact")):
-            raise ValueError(
-                "credit 'trajectory' needs a group estimator and an objective that is ascended"
             )
         if a.order not in ("simultaneous", "random"):
             turn_order(a.order, self.graph.turns)
@@ -126,9 +122,7 @@ class Simulator:
 
     def policy(self, theta: Any) -> list[np.ndarray]:
         """T probability tables [O_t, A_t]."""
-        return [
-            np.exp(np.asarray(surrogate.joint(table))) for table in self.param.log_probs(theta)
-        ]
+        return [np.exp(np.asarray(surrogate.joint(table))) for table in self.param.log_probs(theta)]
 
     def order(self, rng: np.random.Generator | None = None) -> tuple[int, ...] | None:
         """Turns in update order for one iteration; None means simultaneously."""

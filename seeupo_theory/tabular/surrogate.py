@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from seeupo_theory.rules import factor as factor_rule
-from seeupo_theory.rules import objectives
 from seeupo_theory.rules.advantages import gae
 from seeupo_theory.rules.kl import kl_penalty
 from seeupo_theory.rules.presets import Algorithm
@@ -47,7 +46,6 @@ __all__ = [
     "PathSums",
     "Sweeps",
     "Weights",
-    "clip_range",
     "gae_leaves",
     "leaf_parts",
     "local_advantage",
@@ -102,13 +100,19 @@ def leaf_parts(
     return positive, negative, parts
 
 
-def local_advantage(lowered: Lowered, tables: Tables, turn: int) -> Weights:
-    """True advantage A^π of one turn, split by sign and weighted by visitation."""
+def local_advantage(
+    lowered: Lowered, tables: Tables, turn: int, *, uniform_visit: bool = False
+) -> Weights:
+    """True advantage A^π of one turn, split by sign and weighted by visitation.
+
+    With `uniform_visit` every node counts 1 instead of how often it is visited.
+    """
     probs = probabilities(lowered, tables)
     mean = leaf_mean(lowered, lowered.leaf_values)
     values, actions = backup(lowered, probs, mean)
     layer = lowered.layers[turn]
-    visit = active_weight(layer, reach(lowered, probs)[turn][:, None] * probs[turn])
+    flow = jnp.ones_like(values[turn]) if uniform_visit else reach(lowered, probs)[turn]
+    visit = active_weight(layer, flow[:, None] * probs[turn])
     advantage = actions[turn] - values[turn][:, None]
     rows = tables[turn].shape[0]
     return Weights(
@@ -287,24 +291,6 @@ def turn_advantages(
     return gae(rewards, spread, discount=discount, lam=algorithm.gae_lambda)
 
 
-def clip_range(algorithm: Algorithm) -> tuple[float, float]:
-    """(low, high) of the clip interval [1 − low, 1 + high]."""
-    clip = algorithm.clip
-    return clip if isinstance(clip, tuple) else (clip, clip)
-
-
-def objective_of(algorithm: Algorithm) -> objectives.Objective:
-    """The per-sample objective of the algorithm with its options bound."""
-    if callable(algorithm.objective):
-        return algorithm.objective
-    if algorithm.objective == "reinforce":
-        return objectives.reinforce
-    low, high = clip_range(algorithm)
-    return lambda log_prob, log_prob_old, advantage, weight: objectives.clip(
-        log_prob, log_prob_old, advantage, weight, low=low, high=high, dual=algorithm.dual_clip
-    )
-
-
 def row_surrogate(
     algorithm: Algorithm, new: Array, old: Array, weights: Weights, reference: Array | None = None
 ) -> Array:
@@ -326,7 +312,7 @@ def row_surrogate(
         collapse = jnp.mean if algorithm.level == "length-normalised" else jnp.sum
         new_ok, old_ok = collapse(new_ok, axis=-1), collapse(old_ok, axis=-1)
     one = jnp.ones_like(new_ok)
-    objective = objective_of(algorithm)
+    objective = algorithm.objective_rule()
     total = objective(new_ok, old_ok, one, positive * one)
     total = total + objective(new_ok, old_ok, -one, negative * one)
     out = jnp.sum(total.reshape(total.shape[0], -1), axis=-1)

@@ -31,21 +31,16 @@ from seeupo_theory.tabular.surrogate import (
     PathSums,
     Sweeps,
     Weights,
-    clip_range,
     gae_leaves,
     joint_path,
     leaf_parts,
     local_advantage,
     needs_paths,
-    objective_of,
     row_surrogate,
     value,
 )
 
-__all__ = ["IDEAL", "MAX_HALVINGS", "Outcome", "Settings", "iterate", "trajectory_surrogate"]
-
-IDEAL = ("greedy", "mirror", "clip-argmax")
-"""Objectives that are solved in closed form instead of ascended."""
+__all__ = ["MAX_HALVINGS", "Outcome", "Settings", "iterate", "trajectory_surrogate"]
 
 MAX_HALVINGS = 40
 """A guarded step is halved at most so often (2^-40 of a step changes nothing in a double)."""
@@ -149,7 +144,7 @@ def trajectory_surrogate(
     reached = jnp.isfinite(old_path)
     old_ok, new_ok = jnp.where(reached, old_path, 0.0), jnp.where(reached, new_path, 0.0)
     one = jnp.ones_like(mass)
-    objective = objective_of(algorithm)
+    objective = algorithm.objective_rule()
     gain = objective(new_ok, old_ok, one, mass * positive)
     return jnp.sum(gain + objective(new_ok, old_ok, -one, mass * negative))
 
@@ -164,7 +159,7 @@ def _ideal_table(
     scale = jnp.where(taken, weights.visit, 1.0)
     positive, negative = weights.positive / scale, weights.negative / scale
     if algorithm.objective == "clip-argmax":
-        low, high = clip_range(algorithm)
+        low, high = algorithm.clip_range
         best = improvement.clip_argmax(jnp.exp(old), positive, negative, low=low, high=high)
         new = jnp.log(best)
     elif algorithm.objective == "mirror":
@@ -177,13 +172,40 @@ def _ideal_table(
     return new, jnp.sum(mass * change * (positive - negative), axis=1)
 
 
-def _true_gap(lowered: Lowered, tables: Tables, turn: int) -> Weights:
-    """Local advantage of every allowed action, also of those the policy never takes."""
+def _true_gap(lowered: Lowered, tables: Tables, turn: int, support: str) -> Weights:
+    """Local advantage of every allowed action, also of those the policy never takes.
+
+    With support "all", rows that the policy never reaches are weighted by their nodes alike.
+    """
     table, mask = joint(tables[turn]), lowered.layers[turn].mask
     allowed = jnp.ones(table.shape, bool) if mask is None else mask
     count = jnp.sum(allowed, axis=-1, keepdims=True)
     uniform = jnp.where(allowed, -jnp.log(count), -jnp.inf)
-    return local_advantage(lowered, (*tables[:turn], uniform, *tables[turn + 1 :]), turn)
+    explored = (*tables[:turn], uniform, *tables[turn + 1 :])
+    reached = local_advantage(lowered, explored, turn)
+    if support == "reached":
+        return reached
+    everywhere = local_advantage(lowered, explored, turn, uniform_visit=True)
+    seen = jnp.sum(reached.visit, axis=1, keepdims=True) > 0
+    return Weights(*(jnp.where(seen, a, b) for a, b in zip(reached, everywhere, strict=True)))
+
+
+def _source(
+    settings: Settings, lowered: Lowered, tables: Tables, key: Array | None, critic: Tables | None
+) -> tuple[Sweeps | PathSums | None, Array]:
+    """Where the weights come from, and the standard error of the advantages behind them."""
+    algorithm = settings.algorithm
+    if algorithm.estimator == "exact":
+        return None, jnp.zeros(())
+    if algorithm.estimator == "gae":
+        parts = gae_leaves(lowered, tables, algorithm, settings.discount, critic)
+        return PathSums(lowered, tables, *parts), jnp.zeros(())
+    positive, negative, law_parts = leaf_parts(lowered, tables, settings.law, key)
+    error = jnp.max(law_parts.standard_error)
+    if settings.uses_paths:
+        each = [positive] * lowered.turns, [negative] * lowered.turns
+        return PathSums(lowered, tables, *each), error
+    return Sweeps(lowered, tables, positive, negative), error
 
 
 def iterate(
@@ -213,19 +235,7 @@ def iterate(
     sampling = param.log_probs(theta)
     reference = sampling if reference is None else reference
     before = value(lowered, sampling)
-    error = jnp.zeros(())
-    source: Sweeps | PathSums | None = None
-    if algorithm.estimator == "gae":
-        parts = gae_leaves(lowered, sampling, algorithm, settings.discount, critic)
-        source = PathSums(lowered, sampling, *parts)
-    elif algorithm.estimator != "exact":
-        positive, negative, law_parts = leaf_parts(lowered, sampling, settings.law, key)
-        error = jnp.max(law_parts.standard_error)
-        if settings.uses_paths:
-            each = [positive] * lowered.turns, [negative] * lowered.turns
-            source = PathSums(lowered, sampling, *each)
-        else:
-            source = Sweeps(lowered, sampling, positive, negative)
+    source, error = _source(settings, lowered, sampling, key, critic)
     ascend = partial(_ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
 
     def turn_weights(t: int, tables: Tables) -> Weights:
@@ -233,7 +243,8 @@ def iterate(
             return local_advantage(lowered, tables, t)
         return source.weights(t)
 
-    exact_gap = partial(_true_gap, lowered)
+    def exact_gap(t: int, tables: Tables) -> Weights:
+        return _true_gap(lowered, tables, t, algorithm.support)
 
     def surrogate(x: Any, turns: Sequence[int], old: Tables, weights: Sequence[Weights]) -> Array:
         tables = param.log_probs(x)
@@ -265,7 +276,10 @@ def iterate(
     for turns in groups:
         current = param.log_probs(theta)
         old = current if algorithm.reference == "current" else sampling
-        if algorithm.objective in IDEAL:
+        if algorithm.resample:
+            old = current
+            source, error = _source(settings, lowered, current, key, critic)
+        if algorithm.ideal:
             gained = []
             for t in turns:
                 step_from = turn_weights if algorithm.objective == "clip-argmax" else exact_gap
@@ -281,7 +295,7 @@ def iterate(
             theta = ascend(lambda x, f=objective: jnp.sum(f(x)), theta)
             tables = param.log_probs(theta)
             record(theta, start_rows, objective(theta))
-        if source is not None and order is not None:
+        if source is not None and order is not None and not algorithm.resample:
             for t in turns:
                 source.advance(t, tables[t], old[t], algorithm)
     return Outcome(theta, before, *map(jnp.stack, (values, gains, worst)), error)
