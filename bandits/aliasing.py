@@ -20,6 +20,8 @@ Maps by name (see `NAMES`), by function or by arrays:
   the rows it has by itself and a = −1 for no-op turns. Rows are numbered in the order of first
   appearance.
 * a list of integer arrays, one [N_t] a turn.
+* a flat list of integers [O]: the new row of each row that the model has by itself, for all turns
+  (an MDP's states that look alike).
 
 With history-conditioned tables every stationary point that keeps all histories reachable is
 optimal; with an observation map it need not be. Source: partial observability in team problems;
@@ -141,7 +143,7 @@ def alias(
     elif isinstance(model, SequentialBandit):
         observe = tuple(_rows(model.graph(), observe, shared))
     elif not callable(observe):
-        observe = tuple(_integers(t, rows) for t, rows in enumerate(observe))
+        observe = _arrays(observe)
     if shared:
         _require_equal_actions(model.actions)
     return AliasedModel(model, observe, bool(shared))
@@ -152,6 +154,8 @@ def _alias_graph(graph: DecisionGraph, observe: Observe, shared: bool) -> Decisi
     if shared:
         _require_equal_actions(graph.actions)
     counts = [int(row.max()) + 1 for row in rows]
+    if not isinstance(observe, str) and not callable(observe) and len(observe) < graph.turns:
+        counts = [int(np.max(observe[0])) + 1] * graph.turns  # a map of rows, seen or not
     if isinstance(observe, str) and observe == "state":
         counts = list(graph.observations)
     if shared:
@@ -173,7 +177,9 @@ def _rows(graph: DecisionGraph, observe: Observe, shared: bool) -> list[IntArray
     if isinstance(observe, str):
         return _named_rows(graph, observe, shared)
     if not callable(observe):
-        rows = [_integers(t, row) for t, row in enumerate(observe)]
+        rows = list(_arrays(observe))
+        if len(rows) == 1 and graph.observations == (len(rows[0]),) * graph.turns:
+            return [rows[0][layer.rows()] for layer in graph.layers]
         sizes = [len(row) for row in rows]
         if sizes != list(graph.nodes):
             fail("observe", f"has rows for {sizes} nodes, should have {list(graph.nodes)}")
@@ -255,6 +261,13 @@ def _mask(turn: int, layer: Layer, rows: IntArray, count: int) -> BoolArray | No
             f"shares row {rows[node]} with a node that allows other actions, should not",
         )
     return mask
+
+
+def _arrays(observe: Sequence[Any]) -> tuple[IntArray, ...]:
+    """Return arrays [N_t], one a turn; a flat list becomes a single one, a map of the model's rows."""
+    if len(observe) and all(np.ndim(item) == 0 for item in observe):
+        observe = [observe]
+    return tuple(_integers(t, rows) for t, rows in enumerate(observe))
 
 
 def _integers(turn: int, rows: object) -> IntArray:
