@@ -153,18 +153,29 @@ def lower(graph: DecisionGraph, *, paths: bool = False) -> Lowered:
     )
 
 
-def with_rewards(lowered: Lowered, leaf_values: Array, leaf_probs: Array | None = None) -> Lowered:
-    """The same problem with other rewards, inside traced code (every atom its own support point).
+def with_rewards(
+    lowered: Lowered,
+    leaf_values: Array,
+    leaf_probs: Array | None = None,
+    context_probs: Array | None = None,
+) -> Lowered:
+    """The same bandit with other numbers, inside traced code (every atom its own support point).
 
-    Only for problems whose leaves are sorted by context with equally many each, as a bandit's are.
+    Only for bandits: the leaves are sorted by context, equally many each, and nothing but the
+    policy decides which is reached.
     """
     probs = jnp.ones_like(leaf_values) if leaf_probs is None else leaf_probs
-    contexts = lowered.context_probs.shape[0]
-    support = jnp.reshape(leaf_values, (contexts, -1))
+    weights = lowered.context_probs if context_probs is None else context_probs
+    support = jnp.reshape(leaf_values, (weights.shape[0], -1))
     index = jnp.arange(support.shape[1], dtype=jnp.int32)
+    paths = lowered.paths
+    if paths is not None:
+        paths = paths._replace(environment_prob=weights[lowered.leaf_context])
     return lowered._replace(
+        context_probs=weights,
         leaf_values=leaf_values,
         leaf_probs=probs,
         support=support,
-        support_index=jnp.reshape(jnp.tile(index, contexts), leaf_values.shape),
+        support_index=jnp.reshape(jnp.tile(index, weights.shape[0]), leaf_values.shape),
+        paths=paths,
     )
