@@ -86,34 +86,63 @@ def base_graph(ensemble: Ensemble) -> DecisionGraph:
     return model.graph()
 
 
-def _simplex(rng: np.random.Generator, shape: tuple[int, ...], grid: int) -> np.ndarray:
-    """Positive probabilities in multiples of 1/grid, last axis summing to 1."""
+def _simplex(
+    rng: np.random.Generator, shape: tuple[int, ...], grid: int, concentration: Any = 1.0
+) -> np.ndarray:
+    """Positive probabilities in multiples of 1/grid, last axis summing to 1.
+
+    `concentration` (a number, or an array of the leading axes) below 1 makes them lopsided.
+    """
     width = shape[-1]
-    raw = rng.dirichlet(np.ones(width), size=shape[:-1]) * (grid - width)
+    gamma = rng.standard_gamma(np.broadcast_to(np.asarray(concentration)[..., None], shape))
+    gamma = np.maximum(gamma, np.finfo(float).tiny)
+    raw = gamma / gamma.sum(axis=-1, keepdims=True) * (grid - width)
     whole = np.floor(raw)
-    short = (grid - width - whole.sum(axis=-1)).astype(int)
+    short = np.rint(grid - width - whole.sum(axis=-1)).astype(int)
     rank = (raw - whole).argsort(axis=-1)[..., ::-1].argsort(axis=-1)
     return (whole + (rank < short[..., None]) + 1) / grid
 
 
 def sample(
-    ensemble: Ensemble, n: int, seed: int, *, reward_grid: int = 10, prob_grid: int = 20
+    ensemble: Ensemble,
+    n: int,
+    seed: int,
+    *,
+    reward: str = "random",
+    reward_grid: int = 10,
+    prob_grid: int = 50,
 ) -> Instances:
-    """Draw n instances: rewards in multiples of 1/reward_grid in [0, 1] (random rewards up to 2),
-    probabilities in multiples of 1/prob_grid, features and θ in multiples of 1/10.
+    """Draw n instances on a grid.
+
+    Rewards are multiples of 1/reward_grid, in [0, 1] for two instances in three and in [−3, 1] for
+    the third (rare disasters are what misleads a normalised advantage); probabilities multiples of
+    1/prob_grid, from nearly uniform to nearly deterministic; features and θ multiples of 1/10.
+
+    Args:
+        reward: "random", or "deterministic" (all atoms of a leaf are equal).
 
     Raises:
-        ValueError: a grid too coarse for the number of actions.
+        ValueError: an unknown kind of reward, or a grid too coarse for the number of actions.
     """
+    if reward not in REWARDS:
+        raise ValueError(f"reward is {reward!r}; expected one of {REWARDS}")
     widest = max((*ensemble.actions, ensemble.atoms, ensemble.contexts))
     if prob_grid <= widest:
         raise ValueError(f"prob_grid is {prob_grid}; expected more than {widest}")
     rng = np.random.default_rng(seed)
     graph = base_graph(ensemble)
     shape = (n, ensemble.leaves, ensemble.atoms)
-    top = reward_grid if ensemble.atoms == 1 else 2 * reward_grid
-    values = rng.integers(0, top + 1, size=shape) / reward_grid
-    probs = np.ones(shape) if ensemble.atoms == 1 else _simplex(rng, shape, prob_grid)
+    low = np.where(np.arange(n) % 3 == 0, -3 * reward_grid, 0)[:, None, None]
+    values = rng.integers(low, reward_grid + 1, size=shape) / reward_grid
+    if reward == "deterministic":
+        values = np.repeat(values[:, :, :1], ensemble.atoms, axis=2)
+    shapes = 2.0 ** rng.uniform(-3, 2, size=(n, 1))
+
+    def simplex(size: tuple[int, ...]) -> np.ndarray:
+        spread = np.broadcast_to(shapes, (n, math.prod(size[1:-1]))).reshape(size[:-1])
+        return _simplex(rng, size, prob_grid, spread)
+
+    probs = np.ones(shape) if ensemble.atoms == 1 else simplex(shape)
     contexts = _simplex(rng, (n, ensemble.contexts), prob_grid)
     if ensemble.param == "log-linear":
         features = tuple(
@@ -124,13 +153,10 @@ def sample(
         )
         theta: Any = np.round(rng.standard_normal((n, ensemble.dimension)), 1)
         return Instances(contexts, values, probs, theta, features)
-    tables = [
-        np.log(_simplex(rng, (n, layer.observations, layer.actions), prob_grid))
-        for layer in graph.layers
-    ]
+    tables = [np.log(simplex((n, layer.observations, layer.actions))) for layer in graph.layers]
     if ensemble.param == "shared":
-        widest_table = max(tables, key=lambda t: t.shape[1])
-        return Instances(contexts, values, probs, widest_table, None)
+        most = max(tables, key=lambda t: t.shape[1])
+        return Instances(contexts, values, probs, most, None)
     return Instances(contexts, values, probs, tuple(tables), None)
 
 
