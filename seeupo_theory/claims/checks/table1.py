@@ -1,0 +1,359 @@
+"""Table 1, cell by cell: does the combination improve at every iteration, and where does it converge?
+
+The paper gives each combination of estimator, objective and level one mark for single-turn (ST)
+and one for multi-turn (MT) interaction.  Here a cell is split by what decides the answer:
+
+{independent tables, shared parameters} × {exact group G = ∞, finite G} × {deterministic, random
+reward} × {monotone improvement, global convergence}.
+
+*Monotone*: J never falls over an iteration whose steps raise their own surrogate.  *Global*: the
+algorithm ends at the best J that its policies can reach.  Shared parameters are a log-linear policy
+whose weights serve all turns.  A turn is one token, so that token and sequence level coincide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bandits.files import model_to_dict
+from bandits.sequential import SequentialBandit
+from seeupo_theory.claims.checks._tools import (
+    Drop,
+    Effort,
+    describe,
+    find_drop,
+    fixed_order,
+)
+from seeupo_theory.claims.ledger import Row
+from seeupo_theory.rules.presets import PRESETS, Algorithm
+from seeupo_theory.tabular.ensembles import Ensemble, best_values, iterate_all, sample
+from seeupo_theory.tabular.run import run_simulator
+from seeupo_theory.tabular.simulator import Simulator
+
+__all__ = ["ROWS", "TableRow", "check"]
+
+GROUP = 4
+"""The finite group size of the grid."""
+
+GAP = 1e-2
+"""A run has converged when the gap is below this share of the spread of rewards."""
+
+STILL = 1e-6
+"""A run stands still when J moved less than this share of the spread in its last fifth."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of the grid: a preset and the marks the paper gives its kind."""
+
+    preset: str
+    kind: str
+    single_turn: str
+    multi_turn: str
+
+
+ROWS = (
+    TableRow("ppo", "GAE + PPO clip, token", "✓", "✓"),
+    TableRow("grpo", "GRAE + PPO clip, token", "✗", "✗"),
+    TableRow("reinforce++", "GRAE + PPO clip, token", "✗", "✗"),
+    TableRow("dr-grpo", "GRAE without std + PPO clip, token", "✗", "✗"),
+    TableRow("rloo", "GRAE + REINFORCE, sequence", "✓", "✗"),
+    TableRow("gspo", "GRAE + PPO clip, sequence", "✓", "✗"),
+    TableRow("seeupo", "GRAE + HAML, reverse sequential", "—", "✓"),
+    TableRow("seeupo-official", "SeeUPO, official code", "—", "✓"),
+    TableRow("trajectory-ppo", "trajectory-level clip, guarded", "—", "—"),
+)
+
+SETTINGS = {
+    "ST": {"tabular": ((2,), (3,)), "log-linear": ((2,), (3,))},
+    "MT": {"tabular": ((2, 2), (2, 3)), "log-linear": ((2, 2), (3, 3))},
+}
+CONTEXTS = {"ST": 2, "MT": 1}
+
+
+def _scaled_only(a: Algorithm, group_size: float) -> bool:
+    """E[Â] is the true advantage times one positive constant a context (or a batch)."""
+    if a.estimator in ("gae", "exact"):
+        return True
+    if a.advantage_clip is not None or a.baseline == "batch":
+        return False
+    return a.normalise == "none" or a.normalise == "batch" or group_size == math.inf
+
+
+def _theorem(a: Algorithm, param: str, group_size: float) -> tuple[str, ...]:
+    """Proofs that settle monotone improvement of this cell, if any."""
+    if a.objective == "reinforce" and a.normalise == "none":
+        return ("baseline_invariance", "shared_parameters")
+    if a.credit == "trajectory" and a.normalise == "none" and a.guard:
+        return ("trajectory_bound",)
+    plain_ratio = a.factor_clip is None and a.product_clip is None and a.reference == "behaviour"
+    if param == "tabular" and plain_ratio and _scaled_only(a, group_size):
+        return ("clipped_lower_bound", "performance_difference")
+    return ()
+
+
+def _ensembles(turns: str, param: str) -> list[Ensemble]:
+    return [
+        Ensemble(shape, contexts=CONTEXTS[turns], atoms=2, param=param)
+        for shape in SETTINGS[turns][param]
+    ]
+
+
+def _safe_lr(ensembles: list[Ensemble], count: int, reward: str) -> float:
+    r"""A step of at most 1/L for REINFORCE on every instance that will be drawn.
+
+    J is L-smooth with L = R (S² + H): R half the spread of rewards, S a bound of the norm of
+    ∇ log π(τ), H one of its Hessian.  With features of norm at most b: S = 2 b T, H = b² T; with
+    independent logits S² = 2 T, H = T.
+    """
+    smallest = math.inf
+    for number, ensemble in enumerate(ensembles):
+        instances = sample(ensemble, count, number, reward=reward)
+        turns = len(ensemble.actions)
+        spread = float(np.ptp(instances.leaf_values)) / 2
+        if instances.features is None:
+            bound = spread * 3 * turns
+        else:
+            b2 = max(float((f**2).sum(axis=-1).max()) for f in instances.features)
+            bound = spread * (4 * b2 * turns**2 + b2 * turns)
+        smallest = min(smallest, 1 / bound)
+    return smallest
+
+
+def _monotone(
+    row: TableRow, a: Algorithm, cell: dict[str, Any], effort: Effort
+) -> tuple[str, str, str, Drop, tuple[str, ...], dict[str, Any] | None]:
+    ensembles = _ensembles(cell["turns"], cell["param"])
+    if effort.quick:
+        ensembles = ensembles[:1]
+    proofs = _theorem(a, cell["param"], cell["group_size"])
+    lrs: tuple[float, ...] = (0.05, 0.5, 2.0)
+    if a.objective == "reinforce":
+        lrs = (_safe_lr(ensembles, effort.instances, cell["reward"]),)
+    drop = find_drop(
+        a,
+        ensembles,
+        effort.instances,
+        lrs=lrs,
+        reward=cell["reward"],
+        group_size=cell["group_size"],
+    )
+    if drop.found is not None:
+        switches = {"algorithm": row.preset}
+        if cell["group_size"] != math.inf:
+            switches["group_size"] = int(cell["group_size"])
+        shown = describe(cell["id"], drop.found, switches)
+        shown["values"] = list(drop.values)
+        text = (
+            f"J falls from {drop.values[0]:.6f} to {drop.values[-1]:.6f} "
+            f"({drop.drops} drops in {drop.instances} steps)"
+        )
+        return "refuted", "instance", text, drop, (), shown
+    if proofs:
+        text = f"no drop in {drop.instances} steps, smallest change {drop.margin:+.2e}"
+        return "holds", "proof", text, drop, proofs, None
+    text = f"searched {drop.instances} steps, smallest change {drop.margin:+.2e}; nothing proved"
+    return "inconclusive", "search", text, drop, (), None
+
+
+def _global_independent(
+    row: TableRow, a: Algorithm, cell: dict[str, Any], effort: Effort
+) -> tuple[str, str, str, dict[str, Any], tuple[str, ...], dict[str, Any] | None]:
+    ensemble = _ensembles(cell["turns"], "tabular")[0]
+    order = fixed_order(a, len(ensemble.actions))
+    start = sample(ensemble, effort.runs, 7, reward=cell["reward"], prob_grid=8)
+    lr = 2.0
+    state, history = start, []
+    for _ in range(effort.iterations):
+        out = iterate_all(ensemble, a, state, lr=lr, order=order, group_size=cell["group_size"])
+        history.append(out.value_before)
+        state = state._replace(theta=out.theta)
+    values = np.stack([*history, out.values[:, -1]], axis=1)
+    best = best_values(ensemble, start)
+    spread = np.maximum(np.ptp(start.leaf_values.reshape(len(best), -1), axis=1), 1e-9)
+    gap = (best - values[:, -1]) / spread
+    fifth = max(1, effort.iterations // 5)
+    moved = (values[:, -1] - values[:, -1 - fifth]) / spread
+    stuck = (gap > GAP) & (moved < STILL)
+    numbers = {
+        "runs": len(gap),
+        "iterations": effort.iterations,
+        "lr": lr,
+        "converged": int((gap <= GAP).sum()),
+        "stuck": int(stuck.sum()),
+        "worst_gap": float(gap.max()),
+    }
+    if stuck.any():
+        i = int(np.where(stuck, gap, -np.inf).argmax())
+        switches: dict[str, Any] = {"algorithm": row.preset}
+        if cell["group_size"] != math.inf:
+            switches["group_size"] = int(cell["group_size"])
+        shown = describe(cell["id"], (ensemble, start, i, lr), switches)
+        shown["values"] = [float(values[i, 0]), float(values[i, -1])]
+        shown["command"] = shown["command"].replace(
+            "seeupo step", f"seeupo run --iterations {effort.iterations}"
+        )
+        text = (
+            f"{int(stuck.sum())} of {len(gap)} runs end below the optimum: "
+            f"J = {values[i, -1]:.4f}, optimum {best[i]:.4f}"
+        )
+        return "refuted", "instance", text, numbers, (), shown
+    proofs = _theorem(a, "tabular", cell["group_size"])
+    if (gap <= GAP).all() and proofs:
+        text = (
+            f"all {len(gap)} runs come within {GAP:.0%} of the optimum in {effort.iterations} "
+            "iterations, and every stationary point of positive visitation is optimal"
+        )
+        return "holds", "argument", text, numbers, ("backward_induction", *proofs), None
+    text = f"{int((gap <= GAP).sum())} of {len(gap)} runs converged, the others still move"
+    return "inconclusive", "search", text, numbers, (), None
+
+
+def trap(turns: str, reward: str) -> tuple[SequentialBandit, dict[str, Any], np.ndarray, float]:
+    """A shared-parameter problem with a basin that no local rule leaves.
+
+    One weight θ with features (−1, 0, 1): as θ → −∞ the policy takes action 0, as θ → +∞ action 2.
+    ST: rewards (1, 0, 2).  MT: both turns share θ and are paid for agreeing, 1 for (0, 0), 2 for
+    (2, 2).  From θ = −3 every gradient points to the worse end.
+
+    Returns: model, features, θ, the best J of the class.
+    """
+    if turns == "ST":
+        means = np.array([1.0, 0.0, 2.0])
+    else:
+        means = np.zeros((3, 3))
+        means[0, 0], means[2, 2] = 1.0, 2.0
+    leaf = means[None, ..., None]
+    if reward == "random":
+        values = np.concatenate([np.zeros_like(leaf), 2 * leaf], axis=-1)
+        model = SequentialBandit({"values": values, "probs": np.full(values.shape, 0.5)})
+    else:
+        model = SequentialBandit(means[None])
+    rows = [1] if turns == "ST" else [1, 3]
+    features = [np.tile(np.array([-1.0, 0.0, 1.0])[None, :, None], (n, 1, 1)) for n in rows]
+    return model, {"features": features}, np.array([-3.0]), 2.0
+
+
+def _global_shared(
+    row: TableRow, a: Algorithm, cell: dict[str, Any], effort: Effort
+) -> tuple[str, str, str, dict[str, Any], tuple[str, ...], dict[str, Any] | None]:
+    model, options, theta, best = trap(cell["turns"], cell["reward"])
+    iterations = effort.iterations
+    simulator = Simulator(model, a, "log-linear", group_size=cell["group_size"], **options)
+    trace = run_simulator(simulator, iterations, theta=theta)
+    values = trace.values[0]
+    tail = values[-1] - values[-1 - iterations // 5]
+    numbers = {
+        "iterations": iterations,
+        "value_first": float(values[0]),
+        "value_last": float(values[-1]),
+        "best_of_class": best,
+        "moved_in_last_fifth": float(tail),
+    }
+    # the worse end pays 1; a run that crossed over would be above it
+    if values[-1] <= 1.0 + GAP and np.isfinite(values).all():
+        shown = {
+            "name": cell["id"],
+            "model": model_to_dict(model),
+            "policy": None,
+            "parameters": {
+                "format": "seeupo-parameters/1",
+                "features": [f.tolist() for f in options["features"]],
+                "theta": theta.tolist(),
+            },
+            "switches": {"algorithm": row.preset, "param": "log-linear"},
+            "values": [float(values[0]), float(values[-1])],
+        }
+        size = "" if cell["group_size"] == math.inf else f" --group-size {int(cell['group_size'])}"
+        shown["command"] = (
+            f"seeupo run instances/{cell['id']}.model.json --iterations {iterations} "
+            f"--algorithm {row.preset}{size} --param log-linear "
+            f"--parameters instances/{cell['id']}.parameters.json"
+        )
+        text = f"J ends at {values[-1]:.4f}; the same family reaches {best:g} at the other end of θ"
+        return "refuted", "instance", text, numbers, (), shown
+    text = f"J ends at {values[-1]:.4f} from a start in the worse basin"
+    return "inconclusive", "search", text, numbers, (), None
+
+
+def _cells(effort: Effort) -> Iterator[dict[str, Any]]:
+    for turns in ("ST", "MT"):
+        for param in ("tabular", "log-linear"):
+            for size in (math.inf, GROUP):
+                for reward in ("deterministic", "random"):
+                    for question in ("monotone", "global"):
+                        yield {
+                            "turns": turns,
+                            "param": param,
+                            "group_size": size,
+                            "reward": reward,
+                            "question": question,
+                        }
+
+
+_NAMES = {"tabular": "independent", "log-linear": "shared"}
+_ASK = {
+    "monotone": "J does not fall over an iteration whose steps raise their own surrogate",
+    "global": "the algorithm ends at the best J that its policies can reach",
+}
+
+
+def check(effort: Effort, row: TableRow) -> list[Row]:
+    """All cells of one row of the grid."""
+    algorithm = PRESETS[row.preset]
+    out = []
+    for cell in _cells(effort):
+        group = "exact" if cell["group_size"] == math.inf else "finite"
+        parts = (cell["turns"], _NAMES[cell["param"]], group, cell["reward"], cell["question"])
+        cell["id"] = ".".join(("T1", row.preset, *parts))
+        numbers: dict[str, Any]
+        if cell["question"] == "monotone":
+            verdict, how, text, drop, proofs, shown = _monotone(row, algorithm, cell, effort)
+            numbers = drop.numbers()
+        elif cell["param"] == "tabular":
+            verdict, how, text, numbers, proofs, shown = _global_independent(
+                row, algorithm, cell, effort
+            )
+        else:
+            verdict, how, text, numbers, proofs, shown = _global_shared(
+                row, algorithm, cell, effort
+            )
+        mark = row.single_turn if cell["turns"] == "ST" else row.multi_turn
+        says = {"✓": "holds", "✗": "refuted"}.get(mark)
+        assumptions = [
+            "independent softmax tables a history"
+            if cell["param"] == "tabular"
+            else "log-linear policy, weights shared by all turns",
+            f"group of {GROUP}, exact expectation" if group == "finite" else "infinite group",
+            f"{cell['reward']} reward, undiscounted",
+            "one token a turn",
+        ]
+        if algorithm.normalise == "batch":
+            assumptions.append("statistics of an infinite batch")
+        if cell["question"] == "monotone":
+            assumptions.append(
+                "step at most 1/L" if algorithm.objective == "reinforce" else "step 0.05, 0.5, 2"
+            )
+        out.append(
+            Row(
+                id=cell["id"],
+                claim="T1",
+                statement=f"{row.preset} ({row.kind}): {_ASK[cell['question']]}",
+                source="Table 1",
+                paper=mark,
+                assumptions=tuple(assumptions),
+                verdict=verdict,
+                established=how,
+                evidence=text,
+                numbers=numbers,
+                differs=None if says is None or verdict == "inconclusive" else says != verdict,
+                proofs=proofs,
+                instance=shown,
+            )
+        )
+    return out
