@@ -6,8 +6,10 @@ $$J(\pi') - J(\pi) = \sum_{t=1}^{T} \gamma^{t-1} \, \mathbb E_{h_t, a_t \sim \pi
   \bigl[A_t^\pi(h_t, a_t)\bigr].$$
 
 *Proof.* Along every path,
-$\sum_t \gamma^{t-1} \bigl(r_t + \gamma V_{t+1}(h_{t+1}) - V_t(h_t)\bigr)$ telescopes to $\sum_t \gamma^{t-1} r_t - V_1(h_1)$ when $V_{T+1} = 0$, whatever the numbers $V_t$
-are. Take the expectation under $\pi'$. A sequential bandit is the case in which only $r_T \ne 0$.
+$\sum_t \gamma^{t-1} \bigl(r_t + \gamma V_{t+1}(h_{t+1}) - V_t(h_t)\bigr)$
+telescopes to $\sum_t \gamma^{t-1} r_t - V_1(h_1)$ when $V_{T+1} = 0$, whatever the numbers
+$V_t$ are. Take the expectation under $\pi'$. A sequential bandit is the case in which only
+$r_T \ne 0$.
 
 **Theorem 2** (Eq. 4 of SeeUPO). Let $\pi = \pi^k$ be positive on every action to which the new
 policies give weight, let the suffix $\pi^+_{t+1:T}$ be updated already and $\bar\pi$ be a candidate
@@ -29,10 +31,10 @@ other order the same holds with "already updated" in place of "suffix".
 
 **Where it stops.** (i) Support: where $\pi_t(a \mid h) = 0 < \bar\pi(a \mid h)$ the weighted
 expectation does not see $a$. (ii) Parameters shared between turns: the identity for a turn holds
-the prefix and the suffix fixed, which a shared parameter does not. Take one probability $p$ for both
-turns, moved from 1/2 to 3/4, and the reward 1 for unequal actions: the objective of either turn,
-with the other held at 1/2, is 0, and the return falls by 1/8 (with the reward 1 for equal actions
-it rises by 1/8).
+the prefix and the suffix fixed, which a shared parameter does not. Take one probability $p$ for
+both turns, moved from 1/2 to 3/4, and the reward 1 for unequal actions: the objective of either
+turn, with the other held at 1/2, is 0, and the return falls by 1/8 (with the reward 1 for equal
+actions it rises by 1/8).
 
 **Source.** Kakade and Langford 2002 (performance difference); SeeUPO, arXiv:2602.06554, Eq. 4, 5;
 Kuba et al., arXiv:2304.09870 (advantage decomposition).
