@@ -126,6 +126,11 @@ class SequentialBandit:
         return self.rewards.deterministic
 
     @property
+    def uniform_contexts(self) -> bool:
+        """Whether all contexts have the same probability."""
+        return self.contexts_exact.same(uniform(self.contexts))
+
+    @property
     def context_probs(self) -> FloatArray:
         """β [C]."""
         return self.contexts_exact.values
@@ -203,7 +208,7 @@ class SequentialBandit:
                 f"actions={self.actions}, leaves={self.leaves}>"
             )
         text = repr(self.rewards.code())
-        if not self.contexts_exact.same(uniform(self.contexts)):
+        if not self.uniform_contexts:
             text += f", context_probs={self.contexts_exact.code()!r}"
         if self.name:
             text += f", name={self.name!r}"
