@@ -45,7 +45,7 @@ Eq. 6-9 and the claim of a structural bias of GRAE with PPO.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -77,28 +77,45 @@ def clipped(ratio: Any, advantage: Any, low: Any = EPSILON, high: Any = EPSILON)
     return min(ratio * advantage, inside * advantage)
 
 
-def surrogates(
-    tree: Tree, old: Policy, new: Policy, group: int | None = None
-) -> dict[History, Fraction]:
-    r"""$d^\pi(h) \, L_h(\pi')$ at every history; `group` None stands for $\hat A = r - V$.
+Parts = Mapping[History, tuple[Fraction, Fraction]]
 
-    With a group, the expectation sums over the other members' paths as well.
+
+def advantage_parts(tree: Tree, old: Policy, group: int | None = None) -> Parts:
+    r"""$\mathbb E[\hat A^+]$ and $\mathbb E[\hat A^-]$ given the own path, for every path.
+
+    Minus the mean of a group that includes the path; None stands for $\hat A = r - V$.
     """
-    found: dict[History, Fraction] = dict.fromkeys(histories(tree.actions), Fraction(0))
+    if group is None:
+        value = tree.value(old)
+        gaps = {path: tree.rewards[path] - value for path in paths(tree.actions)}
+        return {path: (max(gap, 0 * gap), max(-gap, 0 * gap)) for path, gap in gaps.items()}
     chance = {path: tree.reach(old, path) for path in paths(tree.actions)}
-    value = tree.value(old)
-    for path, weight in chance.items():
-        if group is None:
-            estimates = [(Fraction(1), tree.rewards[path] - value)]
-        else:
-            estimates = []
-            for others in itertools.product(chance, repeat=group - 1):
-                total = tree.rewards[path] + sum(tree.rewards[p] for p in others)
-                joint = product(chance[p] for p in others)
-                estimates.append((joint, tree.rewards[path] - Fraction(total) / group))
+    found = {}
+    for path in chance:
+        up = down = Fraction(0)
+        for others in itertools.product(chance, repeat=group - 1):
+            total = tree.rewards[path] + sum(tree.rewards[p] for p in others)
+            estimate = tree.rewards[path] - Fraction(total) / group
+            joint = product(chance[p] for p in others)
+            up, down = up + joint * max(estimate, 0), down + joint * max(-estimate, 0)
+        found[path] = (up, down)
+    return found
+
+
+def surrogates(
+    tree: Tree, old: Policy, new: Policy, parts: Parts | None = None
+) -> dict[History, Fraction]:
+    r"""$d^\pi(h) \, L_h(\pi')$ at every history, for the advantages of `advantage_parts`.
+
+    The surrogate is positively homogeneous: $m(\rho, x) = x^+ m(\rho, 1) + x^- m(\rho, -1)$.
+    """
+    parts = advantage_parts(tree, old) if parts is None else parts
+    found: dict[History, Fraction] = dict.fromkeys(histories(tree.actions), Fraction(0))
+    for path, (up, down) in parts.items():
+        weight = tree.reach(old, path)
         for t, action in enumerate(path):
             ratio = new[path[:t]][action] / old[path[:t]][action]
-            found[path[:t]] += weight * sum(p * clipped(ratio, a) for p, a in estimates)
+            found[path[:t]] += weight * (up * clipped(ratio, 1) + down * clipped(ratio, -1))
     return found
 
 
@@ -171,10 +188,11 @@ def exhaustion() -> str:
         rewards = dict(zip(paths((2, 2)), map(Fraction, bits), strict=True))
         tree = Tree((2, 2), rewards)
         for old in rows:
-            start = surrogates(tree, old, old, group=2)
+            parts = advantage_parts(tree, old, group=2)
+            start = surrogates(tree, old, old, parts)
             value = tree.value(old)
             for new in rows:
-                rise = {h: v - start[h] for h, v in surrogates(tree, old, new, group=2).items()}
+                rise = {h: v - start[h] for h, v in surrogates(tree, old, new, parts).items()}
                 bound = sum(
                     2 * tree.reach(new, h) / tree.reach(old, h) * gain for h, gain in rise.items()
                 )
