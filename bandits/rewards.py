@@ -2,7 +2,8 @@
 
 A leaf is a number (paid surely) or a finite distribution {"values": [..], "probs": [..]}. Leaves
 are stored as arrays with a last axis of K atoms, K the largest number of atoms of any leaf;
-shorter leaves are padded with copies of their first value at probability 0.
+atoms of probability 0 are dropped, and shorter leaves padded with copies of their first value at
+probability 0.
 
 Shapes: values, probs [*shape, K]; means [*shape], means = Σ_k probs_k · values_k.
 
@@ -92,8 +93,8 @@ class Rewards:
 def _leaf_code(values: list[Any], probs: list[Any], depth: int) -> Any:
     if depth:
         return [_leaf_code(v, p, depth - 1) for v, p in zip(values, probs, strict=True)]
-    while len(values) > 1 and probs[-1] == 0 and values[-1] == values[0]:  # padding
-        values, probs = values[:-1], probs[:-1]
+    atoms = sum(p != 0 for p in probs)  # the rest is padding
+    values, probs = values[:atoms], probs[:atoms]
     if len(values) == 1:
         return plain(values[0])
     return {"values": [plain(v) for v in values], "probs": [plain(p) for p in probs]}
@@ -132,7 +133,33 @@ def _sure(array: ExactArray) -> Rewards:
 
 
 def _random(values: ExactArray, probs: ExactArray) -> Rewards:
+    values, probs = _canonical(values, probs)
+    if values.values.shape[-1] == 1:
+        fractions = None if values.fractions is None else values.fractions[..., 0]
+        return _sure(ExactArray(values.values[..., 0], fractions))
     return Rewards(values, probs, frozen((values.values * probs.values).sum(axis=-1)))
+
+
+def _canonical(values: ExactArray, probs: ExactArray) -> tuple[ExactArray, ExactArray]:
+    """Move atoms of probability 0 behind the others, as copies of the first; drop what all lack."""
+    never = np.asarray((probs.values if probs.fractions is None else probs.fractions) == 0)
+    if not never.any():
+        return values, probs
+    order = np.argsort(never, axis=-1, kind="stable")
+    never = np.take_along_axis(never, order, axis=-1)
+    atoms = int((~never).sum(axis=-1).max())
+
+    def sort(array: ExactArray, pad: bool) -> ExactArray:
+        def one(data: Any) -> Any:
+            data = np.take_along_axis(data, order, axis=-1)
+            if pad:
+                data = np.where(never, data[..., :1], data)
+            return frozen(data[..., :atoms])
+
+        fractions = None if array.fractions is None else one(array.fractions)
+        return ExactArray(one(array.values), fractions, array.simplex)
+
+    return sort(values, pad=True), sort(probs, pad=False)
 
 
 def _parse_whole(field: str, data: dict[Any, Any]) -> Rewards:
