@@ -27,19 +27,22 @@ def _figure(value: float, unit: str) -> str:
 def _verdict(row: Row) -> str:
     if row.met is None:
         return "–"
-    return f"[green]≥ {row.goal:g}[/]" if row.met else f"[red]missed {row.goal:g}[/]"
+    return f"[green]≥ {row.goal:g}\nmet[/]" if row.met else f"[red]≥ {row.goal:g}\nmissed[/]"
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table("what", "ours", "the other", "ratio (min–max)", "goal", "note")
+    table = Table(title="ratio = the other / ours, median of neighbouring runs", show_lines=True)
+    for column in ("what", "ours", "the other"):
+        table.add_column(column, overflow="fold")
+    table.add_column("ratio", no_wrap=True)
+    table.add_column("goal", no_wrap=True)
     for row in rows:
         table.add_row(
-            row.what,
-            f"{row.ours}\n{_figure(row.ours_figure, row.unit)}",
-            f"{row.other}\n{_figure(row.other_figure, row.unit)}",
-            f"[bold]{row.ratio:.3g}[/]\n({row.low:.3g}–{row.high:.3g})",
+            f"{row.what}\n[dim]{row.note}[/]" if row.note else row.what,
+            f"{_figure(row.ours_figure, row.unit)}\n{row.ours}",
+            f"{_figure(row.other_figure, row.unit)}\n{row.other}",
+            f"[bold]{row.ratio:.3g}[/]\n{row.low:.2g}–{row.high:.2g}",
             _verdict(row),
-            row.note,
         )
     return table
 
@@ -94,7 +97,6 @@ def main(only: tuple[str, ...], repeats: int, as_json: bool) -> None:
     out.print(_table(rows))
     for name, reason in skipped.items():
         out.print(f"{name}: skipped, {reason}")
-    out.print("ratio = the other / ours, median over neighbouring runs; above 1 ours is smaller")
 
 
 if __name__ == "__main__":
