@@ -311,7 +311,7 @@ class DecisionGraph:
 
 
 def is_tree(layers: tuple[Layer, ...]) -> bool:
-    """Whether every node has one parent node and, except below a no-op turn, one parent action."""
+    """Whether every node has one parent node and, but for no-op turns, one edge into it."""
     for layer in layers:
         if layer.implicit:
             continue
@@ -320,8 +320,11 @@ def is_tree(layers: tuple[Layer, ...]) -> bool:
         first[edges.target] = edges.source
         if (first[edges.target] != edges.source).any():
             return False
-        running = edges.target[layer.acting()[edges.source]]
-        if np.bincount(running, minlength=1).max() > 1:
+        acting = layer.acting()[edges.source]
+        if np.bincount(edges.target[acting], minlength=1).max() > 1:
+            return False
+        idle = (edges.source * layer.actions + edges.action)[~acting]
+        if (np.diff(idle) == 0).any():
             return False
     return True
 

@@ -108,6 +108,9 @@ def _outcomes(mdp: "TabularMDP", turn: int) -> _Outcomes:
     values, probs = mdp.reward_atoms_by_turn(turn)
     where = (state, action, following) if mdp.on_transition else (state, action)
     value, weight = values[where], probs[where]  # [outcomes, K]
+    over = mdp.absorbing[state]  # one outcome, however its reward of 0 was written
+    value = np.where(over[:, None], 0.0, value)
+    weight = np.where(over[:, None], np.arange(weight.shape[1]) == 0, weight)
     edge, atom = np.nonzero(weight > 0)
     pair = (state * mdp.action_count + action)[edge]
     number = np.bincount(pair, minlength=mdp.states * mdp.action_count)
