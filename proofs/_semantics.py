@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from proofs._certificate import Model, Policy, demand
-from proofs.intervals import ONE, ZERO, Number, at_most, clamp, sign, sqrt
+from proofs.intervals import ONE, ZERO, Number, at_most, clamp, log, sign, sqrt
 
 MAX_GROUPS = 20_000  # multisets of rewards in one context
 Table = list[list[Number]]
@@ -136,7 +136,7 @@ def groups(
                 centre = sum(others, ZERO) / max(rest, 1)
         own_group = alg["baseline"] in ("mean", "loo")
         estimate = own - centre if own_group else own
-        if size == 1 or (len(probs) == 1 and own_group):
+        if own_group and (size == 1 or len(probs) == 1):
             estimate = ZERO
         elif alg["normalise"] == "group":
             estimate = divide(estimate, variance, alg["std_eps"], bits)
@@ -195,11 +195,19 @@ def means(parts: Parts) -> list[list[Number]]:
 
 
 def slope(ratio: Number, plus: Number, minus: Number, alg: dict[str, Any]) -> Number:
-    """Derivative by log π of E[Â⁺] min(ρ, 1+high) - E[Â⁻] max(ρ, 1-low), or of E[Â] log π."""
+    """Derivative by log π of E[Â⁺] min(ρ, 1+high) - E[Â⁻] max(ρ, 1-low), or of E[Â] log ρ."""
     if alg["objective"] == "reinforce":
         return plus - minus
     low, high = alg["clip"]
     return ratio * (plus * at_most(ratio, 1 + high) - minus * at_most(-ratio, low - 1))
+
+
+def height(ratio: Number, plus: Number, minus: Number, alg: dict[str, Any], bits: int) -> Number:
+    """E[Â⁺] min(ρ, 1+high) - E[Â⁻] max(ρ, 1-low), or E[Â] log ρ."""
+    if alg["objective"] == "reinforce":
+        return (plus - minus) * log(ratio, bits)
+    low, high = alg["clip"]
+    return plus * clamp(ratio, None, 1 + high) - minus * clamp(ratio, 1 - low, None)
 
 
 def around_one(x: Number, width: Fraction | None) -> Number:
@@ -207,39 +215,74 @@ def around_one(x: Number, width: Fraction | None) -> Number:
     return x if width is None else clamp(x, 1 - width, 1 + width)
 
 
-def iterate(model: Model, policy: Policy, alg: dict[str, Any], bits: int) -> list[Number]:
-    """The parameters after one iteration."""
-    theta = list(policy.theta)
-    sampling = Play(model, policy, policy.table(theta, bits))
-    for row, chosen in enumerate(sampling.table):
+class Surrogate:
+    """What one update ascends: Σ_τ p(τ) factor(τ) E[min(ρ Â, clip(ρ) Â)] over the updated turns."""
+
+    def __init__(self, sampling: Play, parts: Parts, alg: dict[str, Any]) -> None:
+        self.paths, self.parts, self.alg = sampling.paths, parts, alg
+        self.moves = [tr.moves for tr in sampling.model.trajectories]
+        self.scale = sampling.weights()  # p(τ) times the factors of the turns updated so far
+        self.factors: list[Number] = [ONE] * len(self.paths)
+
+    def terms(
+        self, turns: list[int], table: Table, old: Table
+    ) -> Iterator[tuple[int, int, Number, Number, Number, Number]]:
+        """(row, action, weight, ratio, E[Â⁺], E[Â⁻]) of every move of these turns."""
+        for k, (moves, path) in enumerate(zip(self.moves, self.paths, strict=True)):
+            ratios = [table[row][a] / old[row][a] for row, a in path]
+            if self.alg["credit"] == "trajectory":
+                ratios = [product(ratios)] * len(path)
+            weight = self.scale[k] * self.factors[k]
+            for (t, _, _), (row, a), ratio, part in zip(
+                moves, path, ratios, self.parts[k], strict=True
+            ):
+                if t in turns:
+                    yield row, a, weight, ratio, *part
+
+    def value(self, turns: list[int], table: Table, old: Table, bits: int) -> Number:
+        """The surrogate; a ratio of the whole trajectory counts once."""
+        total: Number = ZERO
+        whole = self.alg["credit"] == "trajectory"
+        shares = [len(moves) if whole else 1 for moves in self.moves for _ in moves]
+        terms = self.terms(turns, table, old)
+        for share, (_, _, weight, ratio, plus, minus) in zip(shares, terms, strict=False):
+            total = total + weight * height(ratio, plus, minus, self.alg, bits) / share
+        return total
+
+    def advance(self, turns: list[int], new: Table, old: Table) -> None:
+        """Multiply the factors by the ratios of the turns just updated."""
+        for k, (moves, path) in enumerate(zip(self.moves, self.paths, strict=True)):
+            for (t, _, _), (row, a) in zip(moves, path, strict=True):
+                if t in turns:
+                    ratio = around_one(new[row][a] / old[row][a], self.alg["factor_clip"])
+                    self.factors[k] = around_one(self.factors[k] * ratio, self.alg["product_clip"])
+
+
+def iterate(
+    model: Model, policy: Policy, alg: dict[str, Any], bits: int
+) -> tuple[Table, list[Number]]:
+    """The policy table after one iteration, and what each update gained in its own surrogate."""
+    theta, table = list(policy.theta), policy.table(policy.theta, bits)
+    sampling, old, gained = Play(model, policy, table), table, []
+    for row, chosen in enumerate(table):
         positive = all(sign(p) > 0 for p in chosen)
         demand(positive, f"policy: row {row} has a probability of 0, a ratio needs positive ones")
-    parts, weights, paths = estimates(sampling, alg, bits), sampling.weights(), sampling.paths
-    factors: list[Number] = [ONE] * len(paths)
-    old = sampling.table
+    surrogate = Surrogate(sampling, estimates(sampling, alg, bits), alg)
     for turns in alg["order"]:
         if alg["reference"] == "current":
-            old = policy.table(theta, bits)
+            old = table
+        before = surrogate.value(turns, table, old, bits)
         for _ in range(alg["epochs"]):
-            play = Play(model, policy, policy.table(theta, bits))
-            terms = []
-            for k, (tr, path) in enumerate(zip(model.trajectories, paths, strict=True)):
-                ratios = [play.table[row][a] / old[row][a] for row, a in path]
-                whole = product(ratios)
-                for (t, _, _), (row, a), ratio, part in zip(
-                    tr.moves, path, ratios, parts[k], strict=True
-                ):
-                    if t in turns:
-                        rho = whole if alg["credit"] == "trajectory" else ratio
-                        terms.append((row, a, weights[k] * factors[k] * slope(rho, *part, alg)))
-            theta = [x + alg["lr"] * g for x, g in zip(theta, play.ascent(terms), strict=True)]
-        new = policy.table(theta, bits)
-        for k, (tr, path) in enumerate(zip(model.trajectories, paths, strict=True)):
-            for (t, _, _), (row, a) in zip(tr.moves, path, strict=True):
-                if t in turns:
-                    ratio = around_one(new[row][a] / old[row][a], alg["factor_clip"])
-                    factors[k] = around_one(factors[k] * ratio, alg["product_clip"])
-    return theta
+            terms = [
+                (row, a, weight * slope(ratio, plus, minus, alg))
+                for row, a, weight, ratio, plus, minus in surrogate.terms(turns, table, old)
+            ]
+            gradient = Play(model, policy, table).ascent(terms)
+            theta = [x + alg["lr"] * g for x, g in zip(theta, gradient, strict=True)]
+            table = policy.table(theta, bits)
+        gained.append(surrogate.value(turns, table, old, bits) - before)
+        surrogate.advance(turns, table, old)
+    return table, gained
 
 
 def best_rows(play: Play, turn: int) -> dict[int, list[bool]]:

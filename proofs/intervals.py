@@ -5,7 +5,7 @@ A number is either a ``fractions.Fraction``, and then exact, or an :class:`Inter
 exact until an irrational function touches them; every operation on an interval rounds its lower
 end down and its upper end up, so that enclosure is preserved by construction.
 
-Two irrational functions are needed.
+Three irrational functions are needed.
 
 * ``sqrt``: with :math:`y = x \cdot 4^b`, ``math.isqrt`` gives
   :math:`s = \lfloor\sqrt{\lfloor y \rfloor}\rfloor = \lfloor\sqrt{y}\rfloor`, hence
@@ -17,6 +17,11 @@ Two irrational functions are needed.
             \le \frac{|y|^{n+1}}{(n+1)!} \sum_{i \ge 0} |y|^i \le 2\,\frac{|y|^{n+1}}{(n+1)!},
 
   then square k times, each time in interval arithmetic.
+* ``log``: divide by a power of two until :math:`m \in [1/4, 1]`, so that
+  :math:`z = (m - 1) / (m + 1)` has :math:`|z| \le 3/5`, and sum
+  :math:`\log m = 2 \sum_j z^{2j+1} / (2j+1)`; the terms from :math:`z^n` on are at most
+
+  .. math:: 2 \sum_{i \ge 0} |z|^{n+2i} = \frac{2 |z|^n}{1 - z^2} \le 4 |z|^n .
 
 A comparison that an interval cannot decide raises :class:`Undecided`; the caller repeats the
 calculation with more bits and finally gives up.  Nothing is ever guessed.
@@ -97,6 +102,7 @@ class Interval:
 
 Number = Fraction | Interval
 ZERO, ONE = Fraction(0), Fraction(1)
+MAX_HALVINGS = 12  # exp refuses arguments beyond 2^11, whose powers would fill the memory
 
 
 def sign(x: Number) -> int:
@@ -151,6 +157,8 @@ def exp(x: Number, bits: int) -> Number:
         return ONE
     y = x if isinstance(x, Interval) else Interval.around(x, bits)
     halvings = max(0, max(abs(y.lo), abs(y.hi)).bit_length() - (bits - 1))
+    if halvings > MAX_HALVINGS or y.hi - y.lo > 1 << (bits - 1):
+        raise Undecided("an exponential of a number that is too large or too uncertain")
     y = Interval(_down(y.lo, halvings), _up(y.hi, halvings), bits)
     total = term = Interval.around(1, bits)
     degree = 0
@@ -164,3 +172,31 @@ def exp(x: Number, bits: int) -> Number:
     for _ in range(halvings):
         total = total * total
     return total
+
+
+def log(x: Number, bits: int) -> Number:
+    """The natural logarithm of a positive number; log(1) = 0 exactly."""
+    if x == 1:
+        return ZERO
+    y = x if isinstance(x, Interval) else Interval.around(x, bits)
+    shift = y.hi.bit_length() - bits
+    down, up = max(shift, 0), max(-shift, 0)
+    m = Interval(_down(y.lo << up, down), _up(y.hi << up, down), bits)
+    if m.lo < 1 << (bits - 2):
+        raise Undecided("the logarithm of a number that may be zero, or is too uncertain")
+    return _twice_atanh((m - 1) / (m + 1)) + shift * _twice_atanh(
+        Interval.around(Fraction(1, 3), bits)
+    )
+
+
+def _twice_atanh(z: Interval) -> Interval:
+    """log((1 + z) / (1 - z)) for abs(z) <= 3/5."""
+    total = power = z
+    degree = 1
+    while max(abs(power.lo), abs(power.hi)) > 1:
+        power = power * z * z
+        degree += 2
+        total = total + power / degree
+    power = power * z * z
+    remainder = 4 * max(abs(power.lo), abs(power.hi))
+    return 2 * total + Interval(-remainder, remainder, z.bits)

@@ -10,7 +10,8 @@ files of this folder, ``intervals.py`` (arithmetic), ``_certificate.py`` (readin
 **Format** ``seeupo-certificate/1``; unknown or missing fields are rejected. A number is a string
 in lowest terms (``"3/10"``). The kinds and what each establishes:
 
-* ``step-lowers-value``: one iteration of the algorithm lowers J by at least ``drop_at_least``.
+* ``step-lowers-value``: one iteration of the algorithm lowers J by at least ``drop_at_least``;
+  ``surrogate_gains`` is what each update gained in its own objective, negative if it overshot.
 * ``expected-advantage-wrong-sign``: at the witness (turn, node, action) the expected estimate and
   the true advantage have opposite signs. The estimate is centred over the own action, since only
   that part of it enters the gradient.
@@ -96,11 +97,17 @@ class Verdict:
 def step_lowers_value(model: Model, policy: Policy, alg: Any, witness: Any, bits: int) -> Any:
     fields(witness, (), "witness")
     before = Play(model, policy, policy.table(policy.theta, bits)).value()
-    after = Play(model, policy, policy.table(iterate(model, policy, alg, bits), bits)).value()
+    table, gained = iterate(model, policy, alg, bits)
+    after = Play(model, policy, table).value()
     drop = before - after
     demand(sign(drop) > 0, "the step does not lower the value")
     claim = {"value_before": before, "value_after": after, "drop_at_least": two_digits(drop)}
-    return claim, f"one iteration lowers J by at least {two_digits(drop)}"
+    message = f"one iteration lowers J by at least {two_digits(drop)}"
+    if all(certain_sign(g) > 0 for g in gained):
+        message += ", while every update raises its own surrogate"
+    elif any(certain_sign(g) < 0 for g in gained):
+        message += "; an update overshoots, it lowers its own surrogate"
+    return {**claim, "surrogate_gains": gained}, message
 
 
 def wrong_sign(model: Model, policy: Policy, alg: Any, witness: Any, bits: int) -> Any:
@@ -132,15 +139,18 @@ def biased_estimator(model: Model, policy: Policy, alg: Any, witness: Any, bits:
     demand(sign(inner) != 0, "the two gradients are orthogonal")
     relation = "opposed" if sign(inner) < 0 else "not-proportional"
     crossed = itertools.combinations(zip(estimate, true, strict=True), 2)
-    differ = sign(inner) < 0 or any(certain(g * d2 - g2 * d) for (g, d), (g2, d2) in crossed)
+    differ = sign(inner) < 0 or any(certain_sign(g * d2 - g2 * d) for (g, d), (g2, d2) in crossed)
     demand(differ, "the two gradients are proportional")
     claim = {"relation": relation, "inner_product": inner, "expected": estimate, "gradient": true}
     return claim, f"the expected gradient is {relation} to the true one"
 
 
-def certain(x: Number) -> bool:
-    """Whether x is certainly not 0."""
-    return x.lo > 0 or x.hi < 0 if isinstance(x, Interval) else x != 0
+def certain_sign(x: Number) -> int:
+    """The sign, and 0 also where it is not decided."""
+    try:
+        return sign(x)
+    except Undecided:
+        return 0
 
 
 def better(model: Model, policy: Policy, witness: Any, bits: int) -> Number:
@@ -215,8 +225,10 @@ def two_digits(x: Number) -> str:
 def written(x: Any) -> Any:
     """A computed claim as it stands in the certificate."""
     if isinstance(x, Interval):
-        units = floor(x, PLACES)
-        return [decimal(units, PLACES), decimal(units + 1, PLACES)]
+        low, high = (x.lo * 10**PLACES) >> x.bits, -((-x.hi * 10**PLACES) >> x.bits)
+        if high - low > 2:  # 2 where the value is a decimal itself, such as an exact 0
+            raise Undecided("a claim")
+        return [decimal(low, PLACES), decimal(high, PLACES)]
     if isinstance(x, Fraction):
         return str(x)
     if isinstance(x, dict):
