@@ -8,6 +8,7 @@ Every result is a frozen dataclass whose `to_dict()` is the command line's JSON 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -31,10 +32,25 @@ from seeupo_theory.tabular.evaluate import (
 if TYPE_CHECKING:
     from seeupo_theory.tabular.run import Trace
 
-__all__ = ["Advantages", "Inspection", "Step", "advantage", "inspect", "load", "run", "step"]
+__all__ = [
+    "Advantages",
+    "Inspection",
+    "Step",
+    "advantage",
+    "inspect",
+    "load",
+    "load_parameters",
+    "run",
+    "step",
+]
+
+PARAMETERS_FORMAT = "seeupo-parameters/1"
 
 MONOTONE_ATOL = 1e-12
 """A fall of J smaller than this (relative to the spread of rewards) is rounding, not a drop."""
+
+SIGN_ATOL = 1e-12
+"""Advantages smaller than this have no sign: the rounding of sums of doubles of size one."""
 
 Policy = Sequence[Any] | str | Path | None
 
@@ -99,8 +115,9 @@ class Advantages(_Result):
         exact: A^π(history, action), same shape.
         method: "exact", or "monte-carlo" with a `standard_error` > 0.
         note: how the expectation was computed.
-        sign_errors: (turn, history, action) triples, 0-based, where the expected advantage has the
-            opposite sign of the exact one.
+        sign_errors: (turn, history, action) triples, 0-based, where the expected advantage, less its
+            mean over the history's actions (which no update feels), has the opposite sign of the
+            exact one.
     """
 
     estimator: str
@@ -143,26 +160,70 @@ class Step(_Result):
     policy: list[Any]
 
 
-def load(model: Any) -> Any:
+def load(model: Any, observe: str | None = None, param: str = "tabular") -> Any:
     """A model from a file, ``zoo:NAME``, ``gym:NAME?horizon=12``, ``openspiel:NAME``, or itself.
+
+    Args:
+        observe: a named observation map to put on it (see `bandits.aliasing`); with param "shared"
+            rows are numbered jointly over the turns.
 
     Raises:
         ValueError: names the field of the file, or the part of the string, that is wrong.
     """
-    if hasattr(model, "graph") or isinstance(model, DecisionGraph):
-        return model
-    from bandits.load import load as load_text
+    loaded = model
+    if not (hasattr(model, "graph") or isinstance(model, DecisionGraph)):
+        from bandits.load import load as load_text
 
-    return load_text(str(model))
+        loaded = load_text(str(model))
+    if observe is None:
+        return loaded
+    from bandits.aliasing import alias
+
+    return alias(loaded, observe, shared=param == "shared")
+
+
+def load_parameters(path: str | Path) -> tuple[list[np.ndarray], np.ndarray]:
+    """Features and θ of a log-linear policy from a ``seeupo-parameters/1`` file.
+
+    Raises:
+        ValueError: the file is not of that form; names the field.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: line {error.lineno} is not JSON: {error.msg}") from None
+    if not isinstance(data, dict) or data.get("format") != PARAMETERS_FORMAT:
+        raise ValueError(f"{path}: format should be {PARAMETERS_FORMAT!r}")
+    unknown = set(data) - {"format", "features", "theta"}
+    if unknown or not {"features", "theta"} <= set(data):
+        raise ValueError(f"{path}: the fields should be format, features and theta")
+    try:
+        features = [np.array(table, dtype=float) for table in data["features"]]
+        theta = np.array(data["theta"], dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{path}: features should be [turn][row][action][d] and theta [d], all numbers"
+        ) from None
+    for name, array in [("theta", theta), *((f"features[{t}]", f) for t, f in enumerate(features))]:
+        if not np.isfinite(array).all():
+            raise ValueError(f"{path}: {name} should hold finite numbers")
+    return features, theta
 
 
 def _graph(model: Any, merge: str = "return") -> DecisionGraph:
     return model if isinstance(model, DecisionGraph) else model.graph(merge=merge)
 
 
-def _tables(graph: DecisionGraph, policy: Policy) -> list[np.ndarray]:
+def _tables(graph: DecisionGraph, policy: Policy, model: Any = None) -> list[np.ndarray]:
     if policy is None or (isinstance(policy, str) and policy == "uniform"):
         return uniform_policy(graph)
+    if isinstance(policy, str) and policy == "zoo":
+        from bandits.load import load_entry
+
+        entry = load_entry(model) if isinstance(model, str) else None
+        if entry is None:
+            raise ValueError("policy is 'zoo', but the model is not given as zoo:NAME")
+        return uniform_policy(graph) if entry.policy is None else check_policy(graph, entry.policy)
     if isinstance(policy, (str, Path)):
         from bandits.files import load_policy
 
@@ -200,7 +261,7 @@ def inspect(model: Any, policy: Policy = None) -> Inspection:
     """
     loaded = load(model)
     graph = _graph(loaded)
-    tables = _tables(graph, policy)
+    tables = _tables(graph, policy, model)
     best = optimum(graph)
     rows, aliased = _row_policy(graph, best.policy)
     return Inspection(
@@ -258,9 +319,10 @@ def advantage(
     """
     import jax
 
-    from seeupo_theory.tabular import surrogate
     from seeupo_theory.tabular.dynamics import backup, probabilities
+    from seeupo_theory.tabular.gae import gae_leaves
     from seeupo_theory.tabular.simulator import Simulator
+    from seeupo_theory.tabular.weights import leaf_parts
 
     switches: dict[str, Any] = {
         name: value
@@ -277,14 +339,14 @@ def advantage(
         load(model), chosen, group_size=group_size, contexts_per_batch=contexts_per_batch
     )
     graph, lowered = simulator.graph, simulator.lowered
-    tables = _tables(graph, policy)
+    tables = _tables(graph, policy, model)
     logs = simulator.param.log_probs(simulator.init(tables))
     if chosen.estimator == "gae":
-        parts = surrogate.gae_leaves(lowered, logs, chosen, graph.discount, None)
+        parts = gae_leaves(lowered, logs, chosen, graph.discount, None)
         leaves = [p - n for p, n in zip(*parts, strict=True)]
         error = 0.0
     else:
-        positive, negative, law = surrogate.leaf_parts(
+        positive, negative, law = leaf_parts(
             lowered, logs, simulator.settings.law, jax.random.key(seed)
         )
         leaves = [positive - negative] * graph.turns
@@ -298,15 +360,12 @@ def advantage(
         exact.append(table / scale)
     rows = [_rows(graph, result.visitation, tables, t, expected[t]) for t in range(graph.turns)]
     true = [_rows(graph, result.visitation, tables, t, exact[t]) for t in range(graph.turns)]
-    wrong = [
-        [t, int(h), int(a)]
-        for t in range(graph.turns)
-        for h, a in np.argwhere(
-            (np.abs(true[t]) > 1e-12)
-            & (np.abs(rows[t]) > max(1e-12, 4 * error))
-            & (np.sign(true[t]) != np.sign(rows[t]))
-        )
-    ]
+    wrong = []
+    for t in range(graph.turns):
+        mean = (tables[t] * rows[t]).sum(axis=1, keepdims=True)
+        centred = np.where(np.abs(rows[t] - mean) > max(SIGN_ATOL, 4 * error), rows[t] - mean, 0)
+        opposite = (np.abs(true[t]) > SIGN_ATOL) & (centred * true[t] < 0)
+        wrong += [[t, int(h), int(a)] for h, a in np.argwhere(opposite)]
     return Advantages(
         estimator=chosen.name,
         group_size=group_size,
@@ -346,6 +405,7 @@ def step(
     seed: int = 0,
     options: dict[str, Any] | None = None,
     theta: Any = None,
+    observe: str | None = None,
     **switches: Any,
 ) -> Step:
     """One iteration of an algorithm in exact expectation: does J rise, after every single update?
@@ -359,6 +419,7 @@ def step(
         group_size, contexts_per_batch: sizes of the expectation, inf for the population.
         seed: of random orders and of the Monte Carlo fallback.
         theta: parameters to start from, instead of `policy`.
+        observe: a named observation map to put on the model.
 
     >>> from bandits import SequentialBandit
     >>> result = step(SequentialBandit([[[0.5, 0.5], [0, 1]]]), algorithm="seeupo", lr=0.5)
@@ -371,7 +432,7 @@ def step(
 
     chosen = _algorithm(algorithm, switches)
     simulator = Simulator(
-        load(model),
+        load(model, observe, param),
         chosen,
         param,
         group_size=group_size,
@@ -379,7 +440,7 @@ def step(
         **(options or {}),
     )
     graph = simulator.graph
-    start = simulator.init(_tables(graph, policy)) if theta is None else theta
+    start = simulator.init(_tables(graph, policy, model)) if theta is None else theta
     order = simulator.order(np.random.default_rng(seed))
     outcome = simulator.update(start, order=order, key=jax.random.key(seed))
     before, per_turn = float(outcome.value_before), np.asarray(outcome.values)
@@ -418,6 +479,8 @@ def run(
     seeds: int = 1,
     seed: int = 0,
     options: dict[str, Any] | None = None,
+    theta: Any = None,
+    observe: str | None = None,
     progress: Callable[[int], None] | None = None,
     **switches: Any,
 ) -> Trace:
@@ -440,7 +503,7 @@ def run(
         raise ValueError(f"expectation is {expectation!r}; expected 'exact' or 'sampled'")
     sampled = expectation == "sampled"
     simulator = Simulator(
-        load(model),
+        load(model, observe, param),
         _algorithm(algorithm, switches),
         param,
         group_size=(8 if sampled else math.inf) if group_size is None else group_size,
@@ -449,7 +512,8 @@ def run(
         else contexts_per_batch,
         **(options or {}),
     )
-    theta = simulator.init(_tables(simulator.graph, policy))
+    if theta is None:
+        theta = simulator.init(_tables(simulator.graph, policy, model))
     return run_simulator(
         simulator,
         iterations,

@@ -87,7 +87,9 @@ def _options(*decorators: Callable[[Command], Command]) -> Callable[[Command], C
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and no more.")
-_policy = click.option("--policy", default="uniform", help="'uniform' or a policy file.")
+_policy = click.option(
+    "--policy", default="uniform", help="'uniform', 'zoo' (the entry's own) or a policy file."
+)
 _sizes = _options(
     click.option("--group-size", type=_Number(), help="Members of a group, or inf."),
     click.option("--contexts-per-batch", type=_Number(), help="Contexts of a batch, or inf."),
@@ -112,6 +114,9 @@ _switches = _options(
     click.option("--gae-lambda", type=float, help="λ of GAE."),
     click.option("--param", default="tabular", show_default=True,
                  help="tabular, shared, log-linear or network."),
+    click.option("--observe", help="Observation map: turn, none, context, last-action, state, full."),
+    click.option("--support", help="all or reached histories (ideal steps)."),
+    click.option("--parameters", help="File with features and theta (log-linear)."),
     click.option("--features", "dimension", type=int, help="Random features (log-linear)."),
     click.option("--hidden", type=int, help="Hidden units (network)."),
     click.option("--param-seed", type=int, help="Seed of features or of the network."),
@@ -125,6 +130,12 @@ def _split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Given switches, and options of the policy family."""
     given = {k: v for k, v in arguments.items() if v is not None}
     options = {_OPTION_NAMES[k]: given.pop(k) for k in list(given) if k in _OPTION_NAMES}
+    if "parameters" in given:
+        from seeupo_theory import api
+
+        if given["param"] != "log-linear":
+            raise click.BadParameter("needs --param log-linear", param_hint="--parameters")
+        options["features"], given["theta"] = api.load_parameters(given.pop("parameters"))
     return given, options
 
 
@@ -295,6 +306,52 @@ def zoo(as_json: bool) -> None:
     _emit(result, as_json, table)
 
 
+@cli.command()
+@click.option("--quick", is_flag=True, help="Fewer instances, Table 1 only, under a minute.")
+@click.option("--out", default="results/audit", show_default=True, type=click.Path(file_okay=False))
+@click.option("--claim", help="Only this claim, grid row or ledger row, e.g. C4 or T1.grpo.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True)
+@_json
+def audit(quick: bool, out: str, claim: str | None, workers: int, as_json: bool) -> None:
+    """Check every claim of the paper; writes ledger.json, ledger.md, instances and figures."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from seeupo_theory.claims import audit as auditing
+
+    names = auditing.selected(claim, quick)
+    with Progress(console=Console(stderr=True), disable=as_json) as progress:
+        bar = progress.add_task("audit", total=len(names))
+        running: list[str] = []
+
+        def say(name: str, event: str) -> None:
+            if event == "start":
+                running.append(name)
+            else:
+                if name in running:
+                    running.remove(name)
+                progress.advance(bar)
+            progress.update(bar, description=", ".join(running) or "audit")
+
+        ledger = auditing.audit(out, quick=quick, claim=claim, workers=workers, progress=say)
+    result = ledger.to_dict()
+
+    def table(console: Any) -> None:
+        from rich.table import Table
+
+        grid = Table("claim", "verdict", "differs", "evidence")
+        for row in ledger.rows:
+            if row.claim != "T1" or claim is not None:
+                differs = "yes" if row.differs else ("no" if row.differs is False else "")
+                grid.add_row(row.id, row.verdict, differs, row.evidence)
+        if grid.row_count:
+            console.print(grid)
+        counts = ", ".join(f"{n} {v}" for v, n in result["counts"].items())
+        console.print(f"{len(ledger.rows)} rows: {counts}; written to {out}")
+
+    _emit(result, as_json, table)
+
+
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
@@ -309,9 +366,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         click.echo(f"seeupo: {_one_line(error.format_message())}", err=True)
         sys.exit(2)
-    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-        if isinstance(error, TypeError) and error.__traceback__ is None:
-            raise
+    except (ValueError, OSError, ImportError, MemoryError) as error:
         click.echo(f"seeupo: {_one_line(error) or type(error).__name__}", err=True)
         sys.exit(2)
 

@@ -31,7 +31,7 @@ from seeupo_theory.claims.checks._tools import (
 )
 from seeupo_theory.claims.ledger import Row
 from seeupo_theory.rules.presets import PRESETS, Algorithm
-from seeupo_theory.tabular.ensembles import Ensemble, best_values, iterate_all, sample
+from seeupo_theory.tabular.ensembles import Ensemble, Instances, best_values, iterate_all, sample
 from seeupo_theory.tabular.run import run_simulator
 from seeupo_theory.tabular.simulator import Simulator
 
@@ -88,12 +88,12 @@ def _scaled_only(a: Algorithm, group_size: float) -> bool:
 def _theorem(a: Algorithm, param: str, group_size: float) -> tuple[str, ...]:
     """Proofs that settle monotone improvement of this cell, if any."""
     if a.objective == "reinforce" and a.normalise == "none":
-        return ("baseline_invariance", "shared_parameters")
+        return ("baseline-invariance", "smoothness")
     if a.credit == "trajectory" and a.normalise == "none" and a.guard:
-        return ("trajectory_bound",)
+        return ("trajectory-bound",)
     plain_ratio = a.factor_clip is None and a.product_clip is None and a.reference == "behaviour"
     if param == "tabular" and plain_ratio and _scaled_only(a, group_size):
-        return ("clipped_lower_bound", "performance_difference")
+        return ("clipped-lower-bound", "performance-difference")
     return ()
 
 
@@ -161,12 +161,30 @@ def _monotone(
     return "inconclusive", "search", text, drop, (), None
 
 
+def _with_wrong_sign(instances: Instances, reward: str) -> Instances:
+    """Make the first instance the wrong-sign bandit at every leaf pair, from the uniform policy.
+
+    The last turn chooses between 1/2 and a coin that pays 3/2 with probability 2/5.
+    """
+    if reward == "deterministic":
+        return instances
+    values, probs = instances.leaf_values.copy(), instances.leaf_probs.copy()
+    values[0, 0::2], probs[0, 0::2] = (0.5, 0.5), (0.5, 0.5)
+    values[0, 1::2], probs[0, 1::2] = (1.5, 0.0), (0.4, 0.6)
+    theta = tuple(np.copy(table) for table in instances.theta)
+    for table in theta:
+        table[0] = -np.log(table.shape[-1])
+    return instances._replace(leaf_values=values, leaf_probs=probs, theta=theta)
+
+
 def _global_independent(
     row: TableRow, a: Algorithm, cell: dict[str, Any], effort: Effort
 ) -> tuple[str, str, str, dict[str, Any], tuple[str, ...], dict[str, Any] | None]:
     ensemble = _ensembles(cell["turns"], "tabular")[0]
     order = fixed_order(a, len(ensemble.actions))
-    start = sample(ensemble, effort.runs, 7, reward=cell["reward"], prob_grid=8)
+    start = _with_wrong_sign(
+        sample(ensemble, effort.runs, 7, reward=cell["reward"], prob_grid=8), cell["reward"]
+    )
     lr = 2.0
     state, history = start, []
     for _ in range(effort.iterations):
@@ -209,8 +227,8 @@ def _global_independent(
             f"all {len(gap)} runs come within {GAP:.0%} of the optimum in {effort.iterations} "
             "iterations, and every stationary point of positive visitation is optimal"
         )
-        return "holds", "argument", text, numbers, ("backward_induction", *proofs), None
-    text = f"{int((gap <= GAP).sum())} of {len(gap)} runs converged, the others still move"
+        return "holds", "argument", text, numbers, ("backward-induction", *proofs), None
+    text = f"{int((gap <= GAP).sum())} of {len(gap)} runs converged, none stands still below the optimum"
     return "inconclusive", "search", text, numbers, (), None
 
 
