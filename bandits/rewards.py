@@ -69,6 +69,16 @@ class Rewards:
             return self.exact_values()[..., 0]
         return np.asarray((self.exact_values() * self.exact_probs()).sum(axis=-1), dtype=object)
 
+    def reshape(self, shape: tuple[int, ...]) -> "Rewards":
+        """Return the same leaves in another shape, row-major."""
+
+        def one(array: ExactArray) -> ExactArray:
+            full = (*shape, array.values.shape[-1])
+            fractions = None if array.fractions is None else array.fractions.reshape(full)
+            return ExactArray(frozen(array.values.reshape(full)), fractions, array.simplex)
+
+        return Rewards(one(self.values), one(self.probs), frozen(self.means.reshape(shape)))
+
     def same(self, other: "Rewards") -> bool:
         """Whether both pay exactly the same."""
         return self.values.same(other.values) and self.probs.same(other.probs)

@@ -25,7 +25,6 @@ from .exact import (
     FloatArray,
     ObjectArray,
     as_numeric_array,
-    frozen,
     parse_integer,
     parse_probabilities,
     uniform,
@@ -245,11 +244,4 @@ def _reshape(rewards: Rewards, actions: Any) -> Rewards:
             "rewards",
             f"has shape {rewards.shape}, should be {('C', *counts)}, or flat, {each} a context",
         )
-    shape = (leaves // each, *counts)
-
-    def reshaped(array: ExactArray) -> ExactArray:
-        full = (*shape, array.values.shape[-1])
-        fractions = None if array.fractions is None else array.fractions.reshape(full)
-        return ExactArray(frozen(array.values.reshape(full)), fractions, array.simplex)
-
-    return Rewards(reshaped(rewards.values), reshaped(rewards.probs), rewards.means.reshape(shape))
+    return rewards.reshape((leaves // each, *counts))

@@ -57,10 +57,9 @@ class TokenView:
     def token_model(self) -> SequentialBandit:
         """The model with one turn a token, ΣL_t turns."""
         return SequentialBandit(
-            self.turn_model.rewards,
+            self.turn_model.rewards.reshape((self.turn_model.contexts, *self.token_actions)),
             self.turn_model.contexts_exact,
             name=self.turn_model.name,
-            actions=self.token_actions,
         )
 
     @property

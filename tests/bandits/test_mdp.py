@@ -281,7 +281,9 @@ def test_sizes_are_checked_before_anything_is_built():
         assert message in str(error.value) and "max_nodes = 5000000" in str(error.value)
     with pytest.raises(ModelError, match="one entry for each of horizon"):
         _ = two_state(horizon=10**12).actions
-    with pytest.raises(ModelError, match="nodes by turn 2, should need at most max_nodes = 7"):
+    with pytest.raises(
+        ModelError, match="gives 10 nodes by turn 3, should need at most max_nodes = 7"
+    ):
         TabularMDP(np.full((2, 1, 2), 0.5), [[1], [2]], [1, 0], 3).graph(max_nodes=7)
     with pytest.raises(ModelError, match="edges at turn 1"):
         random_mdp(0, states=6, actions=6, horizon=1).graph(max_nodes=12)
