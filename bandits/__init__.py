@@ -23,7 +23,7 @@ _HOME = {
     "SequentialBandit": "sequential",
     "TabularMDP": "mdp",
     "TokenView": "tokens",
-    "ZooEntry": "zoo",
+    "ZooEntry": "zoo_entry",
     "alias": "aliasing",
     "load_model": "files",
     "load_policy": "files",
@@ -35,8 +35,19 @@ _HOME = {
     "save_policy": "files",
 }
 _MODULES = {
-    *("aliasing", "errors", "exact", "families", "files", "graph", "imports", "limits", "load"),
-    *("mdp", "rewards", "sample", "sequential", "tokens", "zoo"),
+    *(
+        "aliasing",
+        "errors",
+        "exact",
+        "families",
+        "files",
+        "games",
+        "graph",
+        "imports",
+        "limits",
+        "load",
+    ),
+    *("mdp", "rewards", "sample", "sequential", "tokens", "unroll", "zoo"),
 }
 
 __all__ = [

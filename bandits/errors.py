@@ -52,3 +52,24 @@ def path(field: str, index: object = ()) -> str:
     'rewards[0][1]'
     """
     return field + "".join(f"[{int(i)}]" for i in index)  # type: ignore[attr-defined]
+
+
+def missing(package: str, extra: str) -> ModelError:
+    """Return the error for an optional package that is not there.
+
+    >>> missing("gymnasium", "gym")
+    ModelError("gymnasium is not installed: pip install 'seeupo[gym]'")
+    """
+    return ModelError(f"{package} is not installed: pip install 'seeupo[{extra}]'")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of another package's error, with its class where that says more.
+
+    >>> first_line(KeyError("9x9")), first_line(ValueError("no way"))
+    ("KeyError: '9x9'", 'no way')
+    """
+    text = str(error).strip()
+    if isinstance(error, LookupError) or not text:
+        text = f"{type(error).__name__}: {text}"
+    return text.splitlines()[0]

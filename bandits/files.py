@@ -177,6 +177,8 @@ def model_to_dict(model: Model) -> dict[str, Any]:
         else:
             out["observe"] = [np.asarray(rows).tolist() for rows in model.observe]
         return {**out, "shared": True} if model.shared else out
+    if not isinstance(model, (SequentialBandit, TabularMDP)):
+        fail("model", f"is a {type(model).__name__}, should be a bandit or an MDP")
     out = {
         "format": MODEL_FORMAT,
         "kind": "bandit" if isinstance(model, SequentialBandit) else "mdp",
@@ -188,8 +190,6 @@ def model_to_dict(model: Model) -> dict[str, Any]:
             out["context_probs"] = model.contexts_exact.code()
         out["rewards"] = model.rewards.code()
         return out
-    if not isinstance(model, TabularMDP):
-        fail("model", f"is a {type(model).__name__}, should be a bandit or an MDP")
     by_turn = "_by_turn" if model.transitions.ndim == 4 else ""
     paid_by_turn = "_by_turn" if len(model.rewards.shape) == 3 + model.on_transition else ""
     out["horizon"] = model.horizon

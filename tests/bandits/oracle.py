@@ -90,9 +90,11 @@ def deterministic_policies(graph: DecisionGraph, shared: bool) -> Iterator[list[
     """Yield every deterministic policy of a graph; with `shared` one table for all turns."""
     choices = []
     for layer in graph.layers[: 1 if shared else None]:
-        mask = (
-            np.ones((layer.observations, layer.actions), bool) if layer.mask is None else layer.mask
-        )
+        shape = (layer.observations, layer.actions)
+        mask = np.ones(shape, bool) if layer.mask is None else layer.mask.copy()
+        if not shared:  # rows of no-op turns alone do not matter: keep one of their actions
+            quiet = np.setdiff1d(np.arange(layer.observations), layer.rows()[layer.acting()])
+            mask[quiet] &= np.arange(layer.actions) == mask[quiet].argmax(axis=1)[:, None]
         choices += [[np.eye(layer.actions)[a] for a in np.flatnonzero(row)] for row in mask]
     sizes = [layer.observations for layer in graph.layers]
     for rows in product(*choices):

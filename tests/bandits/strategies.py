@@ -45,16 +45,15 @@ def shapes(draw: Any) -> tuple[int, ...]:
 def bandits(draw: Any) -> SequentialBandit:
     """Bandits of every kind of leaf."""
     shape = draw(shapes())
+    pool = draw(st.lists(leaves(), min_size=1, max_size=4))
+    place = np.random.default_rng(draw(seeds)).integers(0, len(pool), shape)
 
-    def nested(depth: int) -> Any:
-        return (
-            draw(leaves())
-            if depth == len(shape)
-            else [nested(depth + 1) for _ in range(shape[depth])]
-        )
+    def nested(item: Any) -> Any:
+        return [nested(i) for i in item] if isinstance(item, list) else pool[item]
 
+    rewards = nested(place.tolist())
     probs = draw(st.one_of(st.none(), simplices(shape[0])))
-    return SequentialBandit(nested(0), probs, name=draw(st.sampled_from(["", "x"])))
+    return SequentialBandit(rewards, probs, name=draw(st.sampled_from(["", "x"])))
 
 
 @st.composite
