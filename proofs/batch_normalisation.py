@@ -4,7 +4,7 @@ A batch has $B$ contexts with $G$ members each, $n = BG$; $\hat A = r - \bar r$ 
 $\tilde A = (\hat A - \mu_B) / \sigma_B$ with the mean $\mu_B$ and the sample standard deviation
 $\sigma_B$ of the $n$ values, $\tilde A = 0$ where $\sigma_B = 0$. Each group's advantages sum to
 0, so $\mu_B = 0$ and $\sigma_B^2 = S / (n - 1)$, $S = \sum_b S_b$, $S_b = \sum_i \hat A_{b,i}^2$.
-Neither depends on the candidate policy; but both depend on the own reward.
+$\sigma_B$ does not depend on the candidate policy; but it depends on the own reward.
 
 **Theorem 1** (two reward values). For rewards in $\{0, 1\}$ and any batch,
 $\mathbb E[\tilde A \mid c, a] = D_c \, (q_a - V_c)$ with

@@ -31,7 +31,7 @@ at $\pi(X) = 2/3$ (for $G \le 5$ at $\pi(X) = 1/3$ too), unique up to $r \mapsto
 of size 1 and 2 have the right sign. For $G = 7, 8$ the smallest size is 4. Read as a tree of two
 turns with two actions each, $X$ and $Y$ are first actions, the four rewards are deterministic and
 the second turn's policy draws them: the same fractions, hence the same smallest size. At uniform
-policies no such tree with rewards in multiples of 1/4 exists, but with three second actions
+policies no such tree with rewards in multiples of 1/4 exists for $G \le 6$; with three second actions
 $X: (0, \frac13, \frac13)$ and $Y: (0, 0, 1)$ is one for $G \le 5$.
 
 **Where it stops.** As $G \to \infty$ the scale becomes $1/\sigma(s_0)$, the same for all actions of

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 import proofs
 from proofs._trees import paths
+from proofs.argmax_support import NOTED, settle, stuck
+from proofs.argmax_support import RESULTS as SUPPORT_RESULTS
 from proofs.backward_induction import (
-    NOTED,
     RESULTS,
     argmax_turn,
     forward,
     reverse,
-    settle,
     staircase,
-    stuck,
     sweep,
     sweeps_needed,
     uniform,
@@ -30,7 +29,7 @@ from .groups import ROUNDING, bandit, tables, trees
 SHAPES = ((2,), (3,), (2, 2), (3, 2), (2, 3), (2, 2, 2))
 
 
-@pytest.mark.parametrize("result", RESULTS, ids=lambda r: r.name)
+@pytest.mark.parametrize("result", [*RESULTS, *SUPPORT_RESULTS], ids=lambda r: r.name)
 def test_theorem(result):
     expected = "numerical" if result.name == "argmax-support-frequency" else "exact"
     assert proofs.run(result).status == expected
