@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from seeupo_theory.rules import objectives
@@ -122,7 +123,7 @@ class Algorithm:
         number(self.lr, "lr", 0.0)
         number(self.kl_coef, "kl_coef", 0.0)
         number(self.gae_lambda, "gae_lambda", 0.0, 1.0)
-        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int) or self.epochs < 1:
+        if not isinstance(self.epochs, Integral) or self.epochs is True or self.epochs < 1:
             raise ValueError(
                 f"epochs is {self.epochs!r}; it should be a whole number of at least 1"
             )

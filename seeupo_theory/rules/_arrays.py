@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -107,6 +108,18 @@ def as_mask(xp: Any, mask: Array, shape: tuple[int, ...], name: str = "mask") ->
     return boolean(xp, mask)
 
 
+def spread(xp: Any, value: Array, shape: tuple[int, ...], name: str) -> Array:
+    """`value` broadcast to `shape`; ValueError where it does not fit."""
+    missing = len(shape) - value.ndim
+    if missing < 0 or any(
+        a not in (1, b) for a, b in zip(value.shape, shape[missing:], strict=True)
+    ):
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}; it should broadcast to {tuple(shape)}"
+        )
+    return xp.broadcast_to(value, tuple(shape))
+
+
 def boolean(xp: Any, mask: Array) -> Array:
     """`mask` as booleans."""
     return mask if xp.isdtype(mask.dtype, "bool") else mask != 0
@@ -122,7 +135,7 @@ def tame(xp: Any, inert: Array, exponent: Array) -> Array:
 
     A sample is inert when its ratio is multiplied by an exact 0: without this, 0 · exp(800) is NaN.
     """
-    limit = LOG_LIMIT[xp.finfo(exponent.dtype).bits]
+    limit = LOG_LIMIT.get(xp.finfo(exponent.dtype).bits, 709.0)
     holds = xp.abs(exponent) < limit  # False for NaN
     return keep(xp, ~inert | holds, exponent)
 
@@ -168,8 +181,9 @@ def number(
     infinite: bool = False,
 ) -> float:
     """`value` as a float in [low, high]; ValueError or TypeError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {value!r}; it should be a number")
+    value = float(value)
     below = value <= low if open_low else value < low
     if math.isnan(value) or below or value > high or (math.isinf(value) and not infinite):
         sign, top = ("more than" if open_low else "at least"), ""
@@ -178,7 +192,7 @@ def number(
         elif not infinite:
             top = " and finite"
         raise ValueError(f"{name} is {value}; it should be {sign} {low:g}{top}")
-    return float(value)
+    return value
 
 
 def choice(value: Any, name: str, known: Any) -> str:

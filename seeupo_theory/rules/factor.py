@@ -26,6 +26,7 @@ from typing import Any
 
 from seeupo_theory.rules._arrays import (
     Array,
+    as_mask,
     boolean,
     choice,
     floating,
@@ -33,6 +34,7 @@ from seeupo_theory.rules._arrays import (
     namespace,
     number,
     same_shape,
+    spread,
     tame,
 )
 from seeupo_theory.rules.ratios import log_ratio
@@ -95,18 +97,14 @@ def advance(
             f"log_prob_new has shape {tuple(log_prob_new.shape)}; for factor "
             f"{tuple(factor.shape)} it should be the same, or with one axis of tokens more"
         )
-    if active is None:
-        live = xp.ones_like(factor) > 0
-    else:
-        try:
-            live = xp.broadcast_to(boolean(xp, active), tuple(factor.shape))
-        except Exception:
-            raise ValueError(
-                f"active has shape {tuple(active.shape)}; it should broadcast to "
-                f"{tuple(factor.shape)}"
-            ) from None
-    change = log_ratio(log_prob_new, log_prob_ref, mask, level=level)
-    ratio = xp.exp(tame(xp, factor == 0, keep(xp, live, change)))
+    everywhere = xp.ones_like(factor) > 0
+    live = everywhere if active is None else boolean(xp, active)
+    live = spread(xp, live, factor.shape, "active")
+    own = xp.ones_like(log_prob_new) == 1
+    own = own if mask is None else as_mask(xp, mask, log_prob_new.shape)
+    own = own & xp.expand_dims(live, axis=-1)
+    change = log_ratio(log_prob_new, log_prob_ref, own, level=level)
+    ratio = xp.exp(tame(xp, factor == 0, change))
     product = factor * _clamped(xp, ratio, factor_clip)
     return xp.where(live, _clamped(xp, product, product_clip), factor)
 

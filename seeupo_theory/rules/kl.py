@@ -86,6 +86,6 @@ def kl_divergence(log_probs: Array, log_probs_ref: Array) -> Array:
     same_shape(log_probs=log_probs, log_probs_ref=log_probs_ref)
     log_probs = floating(xp, log_probs, "log_probs")
     log_probs_ref = floating(xp, log_probs_ref, "log_probs_ref")
-    taken = xp.isfinite(log_probs)
+    taken = xp.exp(log_probs) > 0
     new, ref = keep(xp, taken, log_probs), keep(xp, taken, log_probs_ref)
     return xp.sum(keep(xp, taken, xp.exp(new) * (new - ref)), axis=-1)

@@ -83,6 +83,9 @@ def _samples(
     weight = like(xp, weight, log_prob, "weight")
     advantage = keep(xp, (weight != 0) | xp.isfinite(advantage), advantage)
     inert = (advantage == 0) | (weight == 0)
+    exists = xp.isfinite(log_prob) & xp.isfinite(log_prob_old)
+    log_prob = keep(xp, ~inert | exists, log_prob)
+    log_prob_old = keep(xp, ~inert | exists, log_prob_old)
     return xp, log_prob - log_prob_old, advantage, weight, inert
 
 
@@ -104,8 +107,7 @@ def reinforce(
     >>> float(reinforce(np.array(-1.0), np.array(-1.5), 2.0))
     1.0
     """
-    xp, change, advantage, weight, inert = _samples(log_prob, log_prob_old, advantage, weight)
-    change = keep(xp, ~inert | xp.isfinite(change), change)
+    _, change, advantage, weight, _ = _samples(log_prob, log_prob_old, advantage, weight)
     return weight * advantage * change
 
 
