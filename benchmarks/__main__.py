@@ -16,6 +16,8 @@ from benchmarks.measure import MINIMUM_REPEATS, Row
 
 NAMES = ("gradient", "seeds", "expectation", "startup", "peers")
 DEFAULT_REPEATS = 15
+BUSY = 0.75
+"""Load a core beyond which the machine is not free for measuring."""
 
 
 def _figure(value: float, unit: str) -> str:
@@ -72,6 +74,13 @@ def _machine() -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(only: tuple[str, ...], repeats: int, as_json: bool) -> None:
     console = Console(stderr=True)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    if load is not None and load > BUSY * (os.cpu_count() or 1):
+        console.print(
+            f"warning: load {load:.1f} on {os.cpu_count()} cores; what runs on all cores suffers more "
+            "from that than what runs on one, so ratios mean little now",
+            style="yellow",
+        )
     rows: list[Row] = []
     skipped: dict[str, str] = {}
     for name in only or NAMES:
@@ -87,6 +96,7 @@ def main(only: tuple[str, ...], repeats: int, as_json: bool) -> None:
     if as_json:
         result = {
             "machine": _machine(),
+            "load": load,
             "repeats": repeats,
             "rows": [row.to_dict() for row in rows],
             "skipped": skipped,
