@@ -97,14 +97,17 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
+        """Wall time of all steps."""
         return sum(item.seconds for item in self.steps)
 
     @property
     def failures(self) -> tuple[StepOutcome, ...]:
+        """The steps that did not hold."""
         return tuple(item for item in self.steps if item.failure is not None)
 
     @property
     def status(self) -> Status:
+        """What the result rests on: exact arithmetic, floating point somewhere, or nothing."""
         if self.failures:
             return "failed"
         return "numerical" if any(i.step.kind == "numerical" for i in self.steps) else "exact"

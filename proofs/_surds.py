@@ -51,6 +51,7 @@ class Surd:
 
     @staticmethod
     def of(terms: dict[int, Fraction]) -> Surd:
+        """The sum with these coefficients by squarefree radicand; zeros are dropped."""
         return Surd(tuple(sorted((s, c) for s, c in terms.items() if c != 0)))
 
     def __add__(self, other: Surd | Rational) -> Surd:

@@ -52,6 +52,7 @@ class Tree:
 
     @property
     def turns(self) -> int:
+        """T."""
         return len(self.actions)
 
     def value(self, policy: Policy, history: History = ()) -> Any:
