@@ -304,6 +304,10 @@ def read_algorithm(value: Any, switches: dict[str, tuple[Any, ...]], turns: int)
         found = [value[name] for name in ("baseline", "normalise", "advantage_clip")]
         plain = found == ["none", "none", None]
         demand(plain, "algorithm: an exact advantage has no baseline, no normalise, no clip")
+        if "order" in value and len(value["order"]) > 1:
+            found = [value[name] for name in ("reference", "factor_clip", "product_clip")]
+            plain = found == ["behaviour", None, None]
+            demand(plain, "algorithm: an exact advantage in turn needs unclipped behaviour factors")
     elif "estimator" in value:
         demand(value["discounting"] == "kept", "algorithm.discounting belongs to exact advantages")
     if value.get("credit") == "trajectory":

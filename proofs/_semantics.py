@@ -71,15 +71,22 @@ class Play:
                     cell[action] = cell[action] + tr.chance * others * x
         return gains
 
-    def reach(self, turn: int) -> dict[int, Number]:
+    def reach(self, turn: int, factors: Sequence[Number] | None = None) -> dict[int, Number]:
         """The probability of each node of a turn that can be reached."""
-        cells = self.gains(turn, [ONE] * len(self.paths))
+        cells = self.gains(turn, factors or [ONE] * len(self.paths))
         return {node: cell[0] for node, cell in cells.items() if cell[0] != 0}
 
-    def advantages(self, turn: int, payoff: Sequence[Number]) -> dict[int, list[Number]]:
-        """E[payoff | node, a] - E[payoff | node] at each node of a turn that is reached."""
+    def advantages(
+        self, turn: int, payoff: Sequence[Number], factors: Sequence[Number] | None = None
+    ) -> dict[int, list[Number]]:
+        """E[payoff | node, a] - E[payoff | node] at each node of a turn that is reached.
+
+        `factors` reweight the trajectories to turns that follow a newer policy.
+        """
+        if factors is not None:
+            payoff = [x * f for x, f in zip(payoff, factors, strict=True)]
         gains, result = self.gains(turn, payoff), {}
-        for node, reach in self.reach(turn).items():
+        for node, reach in self.reach(turn, factors).items():
             q = [gain / reach for gain in gains[node]]
             mean = pair_up(self.table[self.policy.rows[turn][node]], q)
             result[node] = [x - mean for x in q]
@@ -148,12 +155,18 @@ def divide(x: Number, variance: Number, eps: Fraction, bits: int) -> Number:
     return ZERO if variance == 0 else x / (sqrt(variance, bits) + eps)
 
 
-def estimates(play: Play, alg: dict[str, Any], bits: int) -> Parts:
-    """Per trajectory and move: E[Â⁺] and E[Â⁻] given that trajectory."""
+def estimates(
+    play: Play, alg: dict[str, Any], bits: int, factors: Sequence[Number] | None = None
+) -> Parts:
+    """Per trajectory and move: E[Â⁺] and E[Â⁻] given that trajectory.
+
+    An exact advantage is that of the policy whose updated turns are new, which `factors` express.
+    """
     trajectories = play.model.trajectories
     if alg["estimator"] == "exact":
         gamma = play.model.discount if alg["discounting"] == "dropped" else ONE
-        exact = [play.advantages(t, play.returns) for t in range(len(play.model.nodes))]
+        turns = range(len(play.model.nodes))
+        exact = [play.advantages(t, play.returns, factors) for t in turns]
         signed = [
             [exact[t][node][a] / gamma**t if node in exact[t] else ZERO for t, node, a in tr.moves]
             for tr in trajectories
@@ -271,6 +284,8 @@ def iterate(
     for turns in alg["order"]:
         if alg["reference"] == "current":
             old = table
+        if alg["estimator"] == "exact":
+            surrogate.parts = estimates(sampling, alg, bits, surrogate.factors)
         before = surrogate.value(turns, table, old, bits)
         for _ in range(alg["epochs"]):
             terms = [

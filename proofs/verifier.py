@@ -33,9 +33,10 @@ state. **Policy.** ``tabular``: ``probs`` [turn][node][action]; ``shared``: ``ob
 π_k at the start, and over all groups of ``group_size``. Turn t takes ``epochs`` steps of size ``lr``
 on E[min(ρ M, clip(ρ) M)] with M = (factors of the turns already updated) · Â; ρ and the factors
 are relative to π_k, or with ``reference`` current to the policy at the start of the turn's update.
-At the kink of the clip the unclipped branch counts. ``credit`` trajectory takes one ratio, the
-product over all turns. A batch is infinite, its statistics are the population's; a turn is one
-token, so that the ``level``s agree.
+At the kink of the clip the unclipped branch counts. Â is ``grae``, from the group's returns, or
+``exact``, the true advantage of a turn where the turns already updated follow their new policies.
+``credit`` trajectory takes one ratio, the product over all turns. A batch is infinite, its
+statistics are the population's; a turn is one token, so that the ``level``s agree.
 
 An interval claim is a pair of decimals, the outward rounding to 12 places; ``drop_at_least`` is the
 drop rounded down to two significant digits; ``sha256`` covers all the other fields.

@@ -2,40 +2,27 @@
 
 import copy
 import json
-import math
 import random
 import subprocess
 import sys
-from fractions import Fraction
 
-import numpy as np
 import pytest
 
-from bandits import SequentialBandit, TabularMDP, alias
 from proofs import verifier
-from proofs._certificate import ESTIMATOR, STEP, read_algorithm, read_model, read_policy
-from proofs._semantics import Play, estimates, iterate, means
 from proofs.certify import (
     NotCertified,
     algorithm_json,
     certify,
     certify_step,
     estimator_switches,
-    fractions_of,
-    model_json,
     switches,
 )
 from proofs.instances import FOLDER, INSTANCES, bandit, shared, tabular, text_of
-from proofs.intervals import Interval
-from seeupo_theory import api
 from seeupo_theory.rules import presets
-from seeupo_theory.tabular import policies
-from seeupo_theory.tabular.simulator import Simulator
 
 PATHS = sorted(FOLDER.glob("*.json"))
 QUICK = [p for p in PATHS if p.stem in ("stuck-tree-forward", "grpo-wrong-sign-one-turn")]
 QUICK += [p for p in PATHS if p.stem.startswith(("dropped", "aliased"))]
-ATOL = 1e-12  # rounding of a few hundred double-precision operations on numbers near 1
 
 
 def read(path):
@@ -47,15 +34,11 @@ def signed(certificate):
     return {**certificate, "sha256": verifier.digest(certificate)}
 
 
-def as_float(x):
-    return (x.lo + x.hi) / 2 / 2**x.bits if isinstance(x, Interval) else float(x)
-
-
 # Stored certificates ----------------------------------------------------------------------------
 
 
 def test_the_folder_holds_exactly_the_instances():
-    assert [p.stem for p in PATHS] == sorted(INSTANCES)
+    assert sorted(p.stem for p in PATHS) == sorted(INSTANCES)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
@@ -273,180 +256,3 @@ def test_rows_shared_between_turns_have_no_argmax_step():
 def test_what_a_certificate_cannot_state_is_said(name):
     with pytest.raises(NotCertified, match="beyond what a certificate can state"):
         algorithm_json(presets.get(name), 4)
-
-
-# Two independent routes: the simulator in doubles, the verifier in fractions --------------------
-
-
-def random_row(rng, size):
-    weights = [rng.randint(1, 6) for _ in range(size)]
-    return [Fraction(w, sum(weights)) for w in weights]
-
-
-def random_case(seed, actions=(2, 3), contexts=2):
-    """A bandit with some random rewards, and a policy table [turn][history][action]."""
-    rng = random.Random(seed)
-
-    def reward(depth):
-        if depth < len(actions):
-            return [reward(depth + 1) for _ in range(actions[depth])]
-        if rng.random() < 0.4:
-            return {"values": [Fraction(0), Fraction(3)], "probs": random_row(rng, 2)}
-        return Fraction(rng.randint(0, 6), 2)
-
-    rewards = [reward(0) for _ in range(contexts)]
-    model = SequentialBandit(fractions_of(rewards), fractions_of(random_row(rng, contexts)))
-    sizes = [contexts * math.prod(actions[:t]) for t in range(len(actions))]
-    tables = [[random_row(rng, a) for _ in range(n)] for a, n in zip(actions, sizes, strict=True)]
-    return model, tables
-
-
-def floats(tables):
-    return [[[float(p) for p in row] for row in table] for table in tables]
-
-
-def exact_step(model, policy, algorithm):
-    """Value before and after, and surrogate gains, by the verifier."""
-    read_in = read_model(model)
-    start = read_policy(policy, read_in)
-    switches_in = read_algorithm(algorithm, ESTIMATOR | STEP, len(read_in.nodes))
-    table, gains = iterate(read_in, start, switches_in, 128)
-    before = Play(read_in, start, start.table(start.theta, 128)).value()
-    after = Play(read_in, start, table).value()
-    return as_float(before), as_float(after), [as_float(g) for g in gains]
-
-
-STEPS = [
-    ("reinforce", {}),
-    ("rloo", {}),
-    ("reinforce++", {"epochs": 4}),
-    ("grpo", {"epochs": 4, "lr": 2.0}),
-    ("gspo", {"clip": (0.1, 0.3), "epochs": 4, "lr": 2.0}),
-    ("ppo-grae", {"epochs": 4, "lr": 2.0}),
-    ("seeupo", {"epochs": 4, "order": (1, 0)}),
-    ("seeupo", {"epochs": 4, "order": "forward", "normalise": "none", "lr": 2.0}),
-    ("seeupo-official", {"epochs": 2}),
-    ("seeupo-loo", {"epochs": 3, "reference": "current", "factor_clip": 0.1}),
-    ("seeupo", {"epochs": 3, "estimator": "exact"}),
-    ("trajectory-ppo", {"epochs": 4, "guard": False, "lr": 2.0}),
-]
-
-
-@pytest.mark.parametrize(("name", "changes"), STEPS)
-@pytest.mark.parametrize("group", [3, math.inf])
-def test_a_tabular_step_agrees_with_the_simulator(name, changes, group):
-    model, tables = random_case(f"{name}{sorted(changes)}")
-    algorithm = presets.get(name).replace(**changes)
-    policy = {"parametrisation": "tabular", "probs": fractions_of(tables)}
-    before, after, gains = exact_step(model_json(model), policy, algorithm_json(algorithm, group))
-    step = api.step(model, floats(tables), algorithm=algorithm, group_size=group)
-    np.testing.assert_allclose(
-        [before, after, *gains],
-        [step.value_before, step.value_after, *step.surrogate_gain],
-        rtol=0,
-        atol=ATOL,
-    )
-
-
-@pytest.mark.parametrize("name", ["ppo-grae", "seeupo", "seeupo-official", "grpo"])
-def test_a_log_linear_step_agrees_with_the_simulator(name):
-    model, _ = random_case(name, actions=(2, 2))
-    algorithm = presets.get(name).replace(epochs=3)
-    graph = model.graph()
-    rng = random.Random(name)
-    features = [
-        [
-            [[Fraction(rng.randint(-4, 4), 2) for _ in range(2)] for _ in range(layer.actions)]
-            for _ in range(layer.nodes)
-        ]
-        for layer in graph.layers
-    ]
-    policy = {
-        "parametrisation": "log-linear",
-        "theta": ["0", "0"],
-        "features": fractions_of(features),
-    }
-    before, after, gains = exact_step(model_json(model), policy, algorithm_json(algorithm, 4))
-    family = policies.log_linear(graph, [np.array(f, dtype=float) for f in features])
-    simulator = Simulator(graph, algorithm, family, group_size=4)
-    out = simulator.update(simulator.init())
-    np.testing.assert_allclose(
-        [before, after, *gains],
-        [out.value_before, out.values[-1], *out.surrogate_gain],
-        rtol=0,
-        atol=ATOL,
-    )
-
-
-@pytest.mark.parametrize("name", ["dr-grpo", "seeupo", "seeupo-official"])
-def test_a_shared_table_agrees_with_the_simulator(name):
-    model, _ = random_case(name, actions=(2, 2), contexts=1)
-    algorithm = presets.get(name).replace(epochs=3, lr=1.0)
-    row = [Fraction(2, 5), Fraction(3, 5)]
-    policy = shared([[0], [0, 0]], [row])
-    before, after, gains = exact_step(model_json(model), policy, algorithm_json(algorithm, 3))
-    blind = alias(model, "none")
-    simulator = Simulator(blind, algorithm, "shared", group_size=3)
-    out = simulator.update(simulator.init([[row], [row]]))
-    np.testing.assert_allclose(
-        [before, after, *gains],
-        [out.value_before, out.values[-1], *out.surrogate_gain],
-        rtol=0,
-        atol=ATOL,
-    )
-
-
-def tool_mdp():
-    """Start, busy, over: replies are random, and one action stops."""
-    return TabularMDP(
-        transitions=[
-            [["1/3", "2/3", 0], [0, "1/2", "1/2"]],
-            [["1/4", "1/4", "1/2"], [0, 0, 1]],
-            [[0, 0, 1], [0, 0, 1]],
-        ],
-        rewards=[[1, "1/2"], [0, 2], [0, 0]],
-        initial=["3/4", "1/4", 0],
-        horizon=3,
-        discount="1/2",
-    )
-
-
-@pytest.mark.parametrize("name", ["reinforce-grae", "ppo-grae", "seeupo", "seeupo-official"])
-def test_an_mdp_step_agrees_with_the_simulator(name):
-    model, rng = tool_mdp(), random.Random(name)
-    tables = [[random_row(rng, 2) for _ in range(3)] for _ in range(3)]
-    algorithm = presets.get(name).replace(epochs=3)
-    policy = {"parametrisation": "tabular", "probs": fractions_of(tables)}
-    before, after, gains = exact_step(model_json(model), policy, algorithm_json(algorithm, 2))
-    step = api.step(model, floats(tables), algorithm=algorithm, group_size=2)
-    np.testing.assert_allclose(
-        [before, after, *gains],
-        [step.value_before, step.value_after, *step.surrogate_gain],
-        rtol=0,
-        atol=ATOL,
-    )
-
-
-@pytest.mark.parametrize("normalise", ["none", "group", "batch"])
-@pytest.mark.parametrize("baseline", ["mean", "loo"])
-def test_expected_advantages_agree_with_the_simulator(baseline, normalise):
-    model, tables = random_case(f"{baseline}{normalise}")
-    switch = {"baseline": baseline, "normalise": normalise, "group_size": 3}
-    read_in = read_model(model_json(model))
-    start = read_policy({"parametrisation": "tabular", "probs": fractions_of(tables)}, read_in)
-    play = Play(read_in, start, start.table(start.theta, 128))
-    algorithm = read_algorithm(estimator_switches(**switch), ESTIMATOR, 2)
-    estimate = means(estimates(play, algorithm, 128))
-    found = api.advantage(model, floats(tables), estimator="grae", **switch)
-    for turn in range(2):
-        centred = play.advantages(turn, [row[turn] for row in estimate])
-        true = play.advantages(turn, play.returns)
-        for node, row in centred.items():
-            probs = np.array([float(p) for p in tables[turn][node]])
-            expected = np.array(found.expected[turn][node])
-            np.testing.assert_allclose(
-                [as_float(x) for x in row], expected - probs @ expected, rtol=0, atol=ATOL
-            )
-            np.testing.assert_allclose(
-                [as_float(x) for x in true[node]], found.exact[turn][node], rtol=0, atol=ATOL
-            )
