@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import ModelError, fail, path, show
+from .limits import require_array_fits
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -233,6 +234,7 @@ def _parse(field: str, data: object) -> tuple[ExactArray, BoolArray | None]:
     """Return the array and which entries were given as fractions (None: not one)."""
     array = as_numeric_array(field, data)
     if array is not None:
+        require_array_fits(array.shape, f"{field} of shape {array.shape}")
         values = np.array(array, dtype=np.float64, order="C")
         _require_finite(field, values)
         return ExactArray(frozen(values)), None

@@ -24,13 +24,12 @@ from .exact import (
     ExactArray,
     FloatArray,
     ObjectArray,
-    as_numeric_array,
     parse_integer,
     parse_probabilities,
     uniform,
 )
 from .graph import DecisionGraph, Layer
-from .limits import MAX_NODES, require_array_fits
+from .limits import MAX_NODES
 from .rewards import Rewards, parse_rewards
 
 # Leaves (times atoms) up to which `repr` prints code; beyond, a summary.
@@ -68,9 +67,6 @@ class SequentialBandit:
         name: str = "",
         actions: tuple[int, ...] | list[int] | None = None,
     ) -> None:
-        array = as_numeric_array("rewards", rewards)
-        if array is not None and array.dtype != np.float64:
-            require_array_fits(array.shape, f"rewards of shape {array.shape}")
         parsed = parse_rewards("rewards", rewards)
         if actions is not None:
             parsed = _reshape(parsed, actions)

@@ -134,6 +134,13 @@ def test_probabilities_within_the_tolerance_are_normalised():
         parse_probabilities("p", [0.5, 0.5 + off])
 
 
+def test_rows_of_floats_beside_rows_of_fractions_sum_to_one_too():
+    array = parse_probabilities("p", [["1/2", "1/2"], [1 / 3, 2 / 3]])
+    assert to_fraction(1 / 3) + to_fraction(2 / 3) != 1
+    assert (array.exact().sum(axis=1) == 1).all()
+    assert array.values[1].tolist() == [1 / 3, 2 / 3]
+
+
 @given(st.integers(1, 5).flatmap(simplices))
 def test_exact_probabilities_stay_as_given(probs):
     array = parse_probabilities("p", probs)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from bandits import ModelError, alias, random_bandit, random_policy, sample_trajectories, zoo
 from bandits.families import uniform_policy
+from bandits.sample import _draw
 
 from .oracle import graph_value
 from .strategies import bandits, mdps, seeds, tables
@@ -104,6 +105,13 @@ def test_actions_of_probability_zero_are_never_drawn():
     policy = [np.array([[0.0, 0.5, 0.0, 0.5]])]
     batch = sample_trajectories(graph, policy, 0, contexts=1, group=5000)
     assert set(batch.actions.ravel()) == {1, 3}
+
+
+def test_the_ends_of_the_unit_interval():
+    probs = np.array([[0.0, 0.25, 0.75, 0.0]])
+    points = np.array([0.0, 0.25 - 1e-12, 0.25, 1.0 - 1e-16])
+    assert _draw(probs, np.zeros(4, np.int64), points).tolist() == [1, 1, 2, 2]
+    assert _draw(probs, np.zeros(1, np.int64), np.ones(1)).tolist() == [2]
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,12 @@ def test_large_array_is_taken_with_one_copy():
     assert repr(model).startswith("<SequentialBandit")
 
 
+def test_an_array_too_large_to_copy_is_refused_first():
+    endless = np.broadcast_to(0.0, (1, *(10,) * 14))
+    with pytest.raises(ModelError, match=r"^rewards of shape \(1, 10, .*\) would need 800 TB, "):
+        SequentialBandit(endless)
+
+
 def test_callers_array_is_left_alone():
     rewards = np.arange(4.0).reshape(1, 2, 2)
     before = rewards.copy()
