@@ -8,6 +8,7 @@ the code that trains a network.  Nothing here imports JAX or torch.
 module            question it answers
 ================  ==================================================================
 `advantages`      how much better was a trajectory than its comparison?
+`returns`         what did a trajectory earn, step by step?
 `ratios`          how much likelier has an action become?
 `objectives`      what is ascended?
 `kl`              how is distance to a reference charged?
@@ -28,6 +29,7 @@ from seeupo_theory.rules import (
     orders,
     presets,
     ratios,
+    returns,
     rows,
 )
 
@@ -40,5 +42,6 @@ __all__ = [
     "orders",
     "presets",
     "ratios",
+    "returns",
     "rows",
 ]

@@ -200,6 +200,7 @@ def test_clip_fraction_counts_cut_gradients_only():
     a = np.array([1.0, -1.0, 1.0, -1.0, 0.0, 1.0])
     w = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])
     assert clip_fraction(x, 0 * x, a, w) == pytest.approx(2 / 5)
+    assert clip_mask(x, 0 * x, a, w).tolist() == [True, False, False, True, False, False]
     assert clip_fraction(x, 0 * x, a, 0 * w) == 0.0
     assert clip_fraction(x, 0 * x, a, np.array([3.0, 1, 1, 1, 0, 0])) == pytest.approx(4 / 6)
 
