@@ -59,15 +59,15 @@ def active_weight(layer: LoweredLayer, weight: Array) -> Array:
 def push(layer: LoweredLayer, flow: Array, nodes: int) -> Array:
     """Flow [N_t, A_t] out of (node, action) arriving at the next layer: [N_{t+1}]."""
     flat = jnp.reshape(flow, (-1,))
-    if layer.source is None:
+    if layer.source is None or layer.target is None or layer.prob is None:
         return flat
     moved = flat[layer.source] * layer.prob
     return jax.ops.segment_sum(moved, layer.target, num_segments=nodes)
 
 
-def pull(layer: LoweredLayer, value: Array, shape: tuple[int, int]) -> Array:
+def pull(layer: LoweredLayer, value: Array, shape: tuple[int, ...]) -> Array:
     """Expected next value [N_{t+1}] of each (node, action): [N_t, A_t]."""
-    if layer.source is None:
+    if layer.source is None or layer.target is None or layer.prob is None:
         return jnp.reshape(value, shape)
     moved = value[layer.target] * layer.prob
     flat = jax.ops.segment_sum(moved, layer.source, num_segments=shape[0] * shape[1])
@@ -100,7 +100,7 @@ def backup(
     actions: list[Array] = []
     value = leaf
     for layer, weight in zip(reversed(lowered.layers), reversed(weights), strict=True):
-        action = pull(layer, value, weight.shape)  # type: ignore[arg-type]
+        action = pull(layer, value, weight.shape)
         value = jnp.sum(weight * action, axis=1)
         actions.append(action)
         values.append(value)

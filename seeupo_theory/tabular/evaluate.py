@@ -143,14 +143,15 @@ def _pull(layer: Layer, value: Table) -> Table:
     if layer.edge_source is None or layer.edge_target is None or layer.edge_prob is None:
         return value.reshape(shape)
     moved = value[layer.edge_target] * layer.edge_prob
-    return np.bincount(layer.edge_source, moved, minlength=shape[0] * shape[1]).reshape(shape)
+    total = np.bincount(layer.edge_source, moved, minlength=shape[0] * shape[1])
+    return np.asarray(total, dtype=float).reshape(shape)
 
 
 def _push(layer: Layer, flow: Table, nodes: int) -> Table:
     if layer.edge_source is None or layer.edge_target is None or layer.edge_prob is None:
         return flow.reshape(-1)
     moved = flow.reshape(-1)[layer.edge_source] * layer.edge_prob
-    return np.bincount(layer.edge_target, moved, minlength=nodes)
+    return np.asarray(np.bincount(layer.edge_target, moved, minlength=nodes), dtype=float)
 
 
 def evaluate(graph: DecisionGraph, policy: Sequence[Table]) -> Evaluation:

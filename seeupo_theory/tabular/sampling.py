@@ -21,12 +21,13 @@ from jax import Array
 
 from seeupo_theory.rules import factor as factor_rule
 from seeupo_theory.rules.kl import kl_penalty
-from seeupo_theory.rules.presets import Algorithm
-from seeupo_theory.tabular.dynamics import at_nodes, backup, joint, leaf_mean, probabilities
+from seeupo_theory.tabular.dynamics import joint
+from seeupo_theory.tabular.gae import critic_values, turn_advantages
 from seeupo_theory.tabular.lowering import Lowered
 from seeupo_theory.tabular.policies import Tables
-from seeupo_theory.tabular.surrogate import turn_advantages, value
-from seeupo_theory.tabular.update import Outcome, Settings, _ascend
+from seeupo_theory.tabular.surrogate import cut_share, value
+from seeupo_theory.tabular.update import Outcome, Settings, ascend
+from seeupo_theory.tabular.weights import LocalAdvantage, factor_level, with_tokens
 
 __all__ = ["Batch", "draw", "iterate_sampled"]
 
@@ -101,146 +102,172 @@ def iterate_sampled(
 ) -> Outcome:
     """One iteration on a sampled batch; arguments as `seeupo_theory.tabular.update.iterate`.
 
-    `settings.group_size` and `settings.contexts_per_batch` must be finite: they are the batch.
-    The reported values are exact, the step is not.
+    `settings.group_size` and `settings.contexts_per_batch` must be finite: they are the batch.  An
+    algorithm that resamples draws such a batch before every turn's update.  The reported values are
+    exact, the step is not; a sampled surrogate has no rows, so `worst_row_gain` is its whole rise.
     """
     algorithm, param = settings.algorithm, settings.param
-    contexts, group = int(settings.contexts_per_batch), int(settings.group_size)
     sampling = param.log_probs(theta)
     reference = sampling if reference is None else reference
-    batch = draw(lowered, sampling, contexts, group, key)
     before = value(lowered, sampling)
-    advantages = _row_advantages(settings, lowered, sampling, batch, critic)
-    ascend = partial(_ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
-    values, gains, worst = [], [], []
-
-    def record(new: Any, start: Array, end: Array) -> None:
-        values.append(value(lowered, param.log_probs(new)))
-        gains.append(end - start)
-        worst.append(end - start)
-
-    if algorithm.credit == "trajectory":
-
-        def bound(x: Any) -> Array:
-            tables = param.log_probs(x)
-            new = sum(_taken(batch, tables, t, "sequence") for t in range(lowered.turns))
-            old = sum(_taken(batch, sampling, t, "sequence") for t in range(lowered.turns))
-            one = jnp.ones_like(advantages[0])
-            return jnp.mean(algorithm.objective_rule()(new, old, advantages[0], one))
-
-        start = bound(theta)
-        theta = ascend(bound, theta)
-        record(theta, start, bound(theta))
-        return Outcome(theta, before, *map(jnp.stack, (values, gains, worst)), jnp.zeros(()))
-
-    running = jnp.ones(contexts * group)
+    rows = _Rows(settings, lowered, sampling, critic, key)
+    climb = partial(ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
+    values, gains, clipped = [], [], []
     groups = [list(range(lowered.turns))] if order is None else [[t] for t in order]
-    for turns in groups:
+    for step, turns in enumerate(groups):
         current = param.log_probs(theta)
         old = current if algorithm.reference == "current" else sampling
+        if algorithm.resample:
+            old = current
+            if step:
+                rows = _Rows(settings, lowered, current, critic, jax.random.fold_in(key, step))
+        if algorithm.credit == "trajectory":
+            surrogate, cut = rows.trajectory, rows.trajectory_cut
+        else:
+            weighted = {t: rows.weighted(t) for t in turns}
+            surrogate, cut = partial(rows.surrogate, weighted), partial(rows.cut, weighted)
 
-        def objective(
-            x: Any, turns: list[int] = turns, old: Tables = old, running: Array = running
-        ) -> Array:
-            tables = param.log_probs(x)
-            total = jnp.zeros(())
-            for t in turns:
-                total += _row_mean(
-                    algorithm, batch, tables, old, reference, running * advantages[t], t
-                )
-            return total
+        def objective(x: Any, surrogate: Any = surrogate, old: Tables = old) -> Array:
+            return surrogate(param.log_probs(x), old, reference)
 
         start = objective(theta)
-        theta = ascend(objective, theta)
-        record(theta, start, objective(theta))
+        theta, last = climb(objective, theta)
         tables = param.log_probs(theta)
-        if order is not None:
+        values.append(value(lowered, tables))
+        gains.append(objective(theta) - start)
+        clipped.append(cut(param.log_probs(last), old))
+        if order is not None and not algorithm.resample:
             for t in turns:
-                level = "sequence" if algorithm.level == "token" else algorithm.level
-                running = factor_rule.advance(
-                    running,
-                    _taken(batch, tables, t, "token"),
-                    _taken(batch, old, t, "token"),
-                    active=batch.active[t],
-                    level=level,
-                    factor_clip=algorithm.factor_clip,
-                    product_clip=algorithm.product_clip,
-                )
-    return Outcome(theta, before, *map(jnp.stack, (values, gains, worst)), jnp.zeros(()))
+                rows.advance(t, tables, old)
+    rise = jnp.stack(gains)
+    return Outcome(theta, before, jnp.stack(values), rise, rise, jnp.stack(clipped), jnp.zeros(()))
 
 
-def _taken(batch: Batch, tables: Tables, turn: int, level: str) -> Array:
-    """Log-probability of the sampled actions of a turn: [R], or [R, L] at token level."""
-    table = tables[turn]
-    if table.ndim == 2:
-        table = table[..., None]
-    picked = table[batch.rows[turn], batch.actions[turn]]
-    if level == "token":
-        return picked
-    return (jnp.mean if level == "length-normalised" else jnp.sum)(picked, axis=-1)
+class _Rows:
+    """A batch with the advantage and the running factor of every row."""
 
-
-def _row_mean(
-    algorithm: Algorithm,
-    batch: Batch,
-    tables: Tables,
-    old: Tables,
-    reference: Tables,
-    advantage: Array,
-    turn: int,
-) -> Array:
-    """Sampled surrogate of a turn: the mean over rows, no-op turns counting 0."""
-    new_rows = _taken(batch, tables, turn, algorithm.level)
-    old_rows = _taken(batch, old, turn, algorithm.level)
-    weight = batch.active[turn].astype(float)
-    if new_rows.ndim == 2:
-        advantage, weight = advantage[:, None], weight[:, None]
-    one = jnp.ones_like(new_rows)
-    terms = algorithm.objective_rule()(new_rows, old_rows, advantage * one, weight * one)
-    total = jnp.sum(terms)
-    if algorithm.kl_coef:
-        penalty = kl_penalty(
-            _taken(batch, tables, turn, "sequence"),
-            _taken(batch, reference, turn, "sequence"),
-            algorithm.kl_kind,
-        )
-        total -= algorithm.kl_coef * jnp.sum(jnp.where(batch.active[turn], penalty, 0.0))
-    return total / batch.returns.shape[0]
-
-
-def _row_advantages(
-    settings: Settings, lowered: Lowered, tables: Tables, batch: Batch, critic: Tables | None
-) -> list[Array]:
-    """Advantage of every row at every turn, T arrays [R]."""
-    algorithm = settings.algorithm
-    shape = (int(settings.contexts_per_batch), int(settings.group_size))
-    if algorithm.estimator not in ("gae", "exact"):
-        rows = algorithm.advantage_rule()(batch.returns.reshape(shape)).reshape(-1)
-        return [rows] * lowered.turns
-    states, actions = backup(
-        lowered, probabilities(lowered, tables), leaf_mean(lowered, lowered.leaf_values)
-    )
-    if algorithm.estimator == "exact":
-        return [
-            actions[t][batch.node[t], batch.actions[t]] - states[t][batch.node[t]]
-            for t in range(lowered.turns)
-        ]
-    values = []
-    for t, layer in enumerate(lowered.layers):
-        if critic is not None:
-            values.append(at_nodes(layer, critic[t])[batch.node[t]])
+    def __init__(
+        self,
+        settings: Settings,
+        lowered: Lowered,
+        tables: Tables,
+        critic: Tables | None,
+        key: Array,
+    ):
+        shape = (int(settings.contexts_per_batch), int(settings.group_size))
+        self.algorithm = settings.algorithm
+        self.batch = draw(lowered, tables, *shape, key)
+        self.running = jnp.ones(shape[0] * shape[1])
+        self.local: LocalAdvantage | None = None
+        self.factors: dict[int, Array] = {}  # of the turns already updated
+        if self.algorithm.estimator == "exact":
+            self.local = LocalAdvantage(lowered, tables)
+        elif self.algorithm.estimator == "gae":
+            nodes, returns = self.batch.node, self.batch.returns[:, None]
+            values = critic_values(lowered, tables, settings.discount, critic, nodes)
+            every = turn_advantages(
+                lowered, self.algorithm, settings.discount, nodes, returns, values
+            )
+            self.advantages = [every[:, 0, t] for t in range(lowered.turns)]
         else:
-            paid = 0.0 if lowered.node_return is None else lowered.node_return[t]
-            values.append((states[t] - paid)[batch.node[t]] / settings.discount**t)
-    advantage = turn_advantages(
-        lowered,
-        algorithm,
-        settings.discount,
-        batch.node,
-        batch.returns[:, None],
-        jnp.stack(values, axis=-1),
-    )[:, 0, :]
-    limit = algorithm.advantage_clip
-    if limit is not None:
-        advantage = jnp.clip(advantage, -limit, limit)
-    return [advantage[:, t] for t in range(lowered.turns)]
+            rule = self.algorithm.advantage_rule()
+            flat = jnp.reshape(rule(jnp.reshape(self.batch.returns, shape)), (-1,))
+            self.advantages = [flat] * lowered.turns
+
+    def weighted(self, turn: int) -> Array:
+        """Advantage of a turn times the running factor, M [R].
+
+        The true advantage already looks ahead through the updated turns, so that only the factors
+        of the turns before this one remain.
+        """
+        if self.local is None:
+            return self.running * self.advantages[turn]
+        out = self.local.advantage(turn)[self.batch.node[turn], self.batch.actions[turn]]
+        for t, factor in self.factors.items():
+            out = out * factor if t < turn else out
+        return out
+
+    def advance(self, turn: int, new: Tables, old: Tables) -> None:
+        """Multiply the running factor of every row by the ratio of an updated turn (Eq. 8)."""
+        a = self.algorithm
+        one = jnp.ones_like(self.running)
+        paths = self.taken(new, turn, "token"), self.taken(old, turn, "token")
+        step = partial(
+            factor_rule.advance,
+            active=self.batch.active[turn],
+            level=factor_level(a),
+            factor_clip=a.factor_clip,
+        )
+        self.factors[turn] = step(one, *paths)
+        self.running = step(self.running, *paths, product_clip=a.product_clip)
+        if self.local is not None:
+            self.local.advance(turn, new[turn], old[turn], a)
+
+    def taken(self, tables: Tables, turn: int, level: str) -> Array:
+        """Log-probability of the sampled actions of a turn: [R], or [R, L] at token level."""
+        picked = with_tokens(tables[turn])[self.batch.rows[turn], self.batch.actions[turn]]
+        if level == "token":
+            return picked
+        return (jnp.mean if level == "length-normalised" else jnp.sum)(picked, axis=-1)
+
+    def _samples(
+        self, turn: int, weighted: Array, new: Tables, old: Tables
+    ) -> tuple[Array, Array, Array, Array]:
+        """(new, old, M, weight) of what the objective calls one sample, all [R] or [R, L]."""
+        mine, theirs = (self.taken(x, turn, self.algorithm.level) for x in (new, old))
+        pair = weighted, self.batch.active[turn].astype(float)
+        advantage, weight = (
+            jnp.broadcast_to(x[:, None], mine.shape) if mine.ndim == 2 else x for x in pair
+        )
+        return mine, theirs, advantage, weight
+
+    def _penalty(self, turn: int, new: Tables, reference: Tables) -> Array:
+        """KL penalty, summed over rows; no-op turns feel none."""
+        if not self.algorithm.kl_coef:
+            return jnp.zeros(())
+        mine = self.taken(new, turn, "sequence")
+        wanted = self.taken(reference, turn, "sequence")
+        usable = self.batch.active[turn] & jnp.isfinite(wanted)
+        penalty = kl_penalty(
+            jnp.where(usable, mine, 0.0), jnp.where(usable, wanted, 0.0), self.algorithm.kl_kind
+        )
+        return self.algorithm.kl_coef * jnp.sum(penalty)
+
+    def surrogate(
+        self, weighted: dict[int, Array], new: Tables, old: Tables, reference: Tables
+    ) -> Array:
+        """Sampled surrogate of the turns that `weighted` holds M of: mean over rows, no-ops 0."""
+        rule, total = self.algorithm.objective_rule(), jnp.zeros(())
+        for t, m in weighted.items():
+            terms = rule(*self._samples(t, m, new, old))
+            total += jnp.sum(terms) - self._penalty(t, new, reference)
+        return total / self.running.shape[0]
+
+    def cut(self, weighted: dict[int, Array], new: Tables, old: Tables) -> Array:
+        """Share of Σ |M| whose gradient the clip cuts."""
+        each = [self._samples(t, m, new, old) for t, m in weighted.items()]
+        flat = [jnp.concatenate([jnp.ravel(x) for x in part]) for part in zip(*each, strict=True)]
+        return self._share(*flat)
+
+    def _share(self, new: Array, old: Array, advantage: Array, weight: Array) -> Array:
+        plus, minus = jnp.maximum(advantage, 0.0), jnp.maximum(-advantage, 0.0)
+        return cut_share(self.algorithm, new, old, weight * plus, weight * minus)
+
+    def _whole(self, tables: Tables) -> Array:
+        each = [
+            jnp.where(self.batch.active[t], self.taken(tables, t, "sequence"), 0.0)
+            for t in range(len(tables))
+        ]
+        return jnp.sum(jnp.stack(each), axis=0)
+
+    def trajectory(self, new: Tables, old: Tables, reference: Tables) -> Array:
+        """Mean over rows of the surrogate with one ratio, the product over all turns."""
+        advantage, one = self.advantages[0], jnp.ones_like(self.running)
+        terms = self.algorithm.objective_rule()(self._whole(new), self._whole(old), advantage, one)
+        penalties = [self._penalty(t, new, reference) for t in range(len(new))]
+        return (jnp.sum(terms) - jnp.sum(jnp.stack(penalties))) / one.shape[0]
+
+    def trajectory_cut(self, new: Tables, old: Tables) -> Array:
+        """Share of Σ |Â| whose gradient the clip cuts in `trajectory`."""
+        one = jnp.ones_like(self.running)
+        return self._share(self._whole(new), self._whole(old), self.advantages[0], one)

@@ -139,7 +139,7 @@ class Simulator:
                 return bound(lowered, theta, lr, key=key, reference=ref, critic=critic)
 
             if batched:
-                run = jax.vmap(run, in_axes=(None, 0, None, 0, None, 0))  # type: ignore[assignment]
+                run = jax.vmap(run, in_axes=(None, 0, None, 0, None, 0))
             self._compiled[name] = jax.jit(run)
         return self._compiled[name]
 

@@ -25,22 +25,27 @@ from seeupo_theory.rules import improvement
 from seeupo_theory.rules.presets import Algorithm
 from seeupo_theory.tabular.dynamics import joint
 from seeupo_theory.tabular.expectation import Law
+from seeupo_theory.tabular.gae import gae_leaves
 from seeupo_theory.tabular.lowering import Lowered
 from seeupo_theory.tabular.policies import Parametrisation, Tables
 from seeupo_theory.tabular.surrogate import (
+    clip_share,
+    row_surrogate,
+    trajectory_clip_share,
+    trajectory_surrogate,
+    value,
+)
+from seeupo_theory.tabular.weights import (
+    LocalAdvantage,
     PathSums,
     Sweeps,
-    Weights,
-    gae_leaves,
-    joint_path,
     leaf_parts,
-    local_advantage,
     needs_paths,
-    row_surrogate,
-    value,
 )
 
 __all__ = ["MAX_HALVINGS", "Outcome", "Settings", "iterate", "trajectory_surrogate"]
+
+Source = Sweeps | PathSums
 
 MAX_HALVINGS = 40
 """A guarded step is halved at most so often (2^-40 of a step changes nothing in a double)."""
@@ -86,6 +91,8 @@ class Outcome(NamedTuple):
         surrogate_gain: [U] rise of the updated turn's own surrogate.
         worst_row_gain: [U] smallest rise over the rows of its table; negative means that some
             inner step overshot, and no improvement theorem speaks of it.
+        clip_fraction: [U] share of the sampled |advantage| whose gradient the clip cut in the last
+            inner step; exactly 0 with one epoch, and for objectives without a clip.
         standard_error: of the expected advantage; 0 where exact.
     """
 
@@ -94,20 +101,25 @@ class Outcome(NamedTuple):
     values: Array
     surrogate_gain: Array
     worst_row_gain: Array
+    clip_fraction: Array
     standard_error: Array
 
 
-def _ascend(objective: Any, theta: Any, lr: Array, epochs: int, guard: bool) -> Any:
-    """`epochs` plain gradient steps; with `guard` each is halved until the objective rises."""
+def ascend(objective: Any, theta: Any, lr: Array, epochs: int, guard: bool) -> tuple[Any, Any]:
+    """θ after `epochs` plain gradient steps, and before the last of them.
+
+    With `guard` a step is halved until the objective falls neither below 0 nor below where it was;
+    if that does not help, θ stays.
+    """
 
     def move(x: Any, gradient: Any, step: Array) -> Any:
         # entries at -inf are forbidden actions and stay there
         return jax.tree.map(lambda p, g: jnp.where(jnp.isfinite(p), p + step * g, p), x, gradient)
 
-    def plain(x: Any, _: None) -> tuple[Any, None]:
-        return move(x, jax.grad(objective)(x), lr), None
+    def plain(x: Any) -> Any:
+        return move(x, jax.grad(objective)(x), lr)
 
-    def guarded(x: Any, _: None) -> tuple[Any, None]:
+    def guarded(x: Any) -> Any:
         start, gradient = jax.value_and_grad(objective)(x)
         floor = jnp.maximum(start, 0.0)
 
@@ -118,85 +130,63 @@ def _ascend(objective: Any, theta: Any, lr: Array, epochs: int, guard: bool) -> 
         step, tries = jax.lax.while_loop(
             falls, lambda s: (s[0] / 2, s[1] + 1), (jnp.asarray(lr, float), jnp.asarray(0))
         )
-        return move(x, gradient, jnp.where(tries < MAX_HALVINGS, step, 0.0)), None
+        return move(x, gradient, jnp.where(tries < MAX_HALVINGS, step, 0.0))
 
-    theta, _ = jax.lax.scan(guarded if guard else plain, theta, None, length=epochs)
-    return theta
+    def both(state: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
+        return ((guarded if guard else plain)(state[0]), state[0]), None
 
-
-def trajectory_surrogate(
-    algorithm: Algorithm,
-    lowered: Lowered,
-    new: Tables,
-    old: Tables,
-    positive: Array,
-    negative: Array,
-) -> Array:
-    r"""F(θ') = E_π[min(ρÂ, clip(ρ)Â)] with ρ the product of all turns' ratios.
-
-    A lower bound of J(θ') − J(θ) for every parametrisation, because min(ρÂ, clip(ρ)Â) ≤ ρÂ and the
-    environment's probabilities cancel in ρ.  `positive`, `negative` are E[Â^±] at the leaves [N].
-    """
-    assert lowered.paths is not None
-    old_path = sum(joint_path(lowered, old, t) for t in range(lowered.turns))
-    new_path = sum(joint_path(lowered, new, t) for t in range(lowered.turns))
-    mass = lowered.paths.environment_prob * jnp.exp(old_path)
-    reached = jnp.isfinite(old_path)
-    old_ok, new_ok = jnp.where(reached, old_path, 0.0), jnp.where(reached, new_path, 0.0)
-    one = jnp.ones_like(mass)
-    objective = algorithm.objective_rule()
-    gain = objective(new_ok, old_ok, one, mass * positive)
-    return jnp.sum(gain + objective(new_ok, old_ok, -one, mass * negative))
+    (theta, last), _ = jax.lax.scan(both, (theta, theta), None, length=epochs)
+    return theta, last
 
 
-def _ideal_table(
-    algorithm: Algorithm, table: Array, weights: Weights, lr: Array
+def _ideal_step(
+    settings: Settings, source: Source, turn: int, old: Array, current: Array, lr: Array
 ) -> tuple[Array, Array]:
-    """Closed-form step of every reached row (the others stay), and its linear gain a row."""
-    old = joint(table)
-    mass = jnp.sum(weights.visit, axis=1, keepdims=True)
+    """Closed-form table of a turn, and the rise of its surrogate in every row.
+
+    Rows without samples stay as they are in `current`.  With estimator "exact" the step knows the
+    advantage of actions that are not taken, and with support "all" of rows that are not reached.
+    """
+    algorithm = settings.algorithm
+    base, kind = joint(old), algorithm.objective
+    if isinstance(source, LocalAdvantage):
+        explore = kind != "clip-argmax"  # an action of probability 0 has no ratio to clip
+        everywhere = algorithm.support == "all"
+        weights = source.gaps(turn, everywhere=everywhere, explore=explore)
+        reached = source.gaps(turn, everywhere=False, explore=explore).visit
+    else:
+        weights = source.weights(turn)
+        reached = weights.visit
     taken = weights.visit > 0
     scale = jnp.where(taken, weights.visit, 1.0)
     positive, negative = weights.positive / scale, weights.negative / scale
-    if algorithm.objective == "clip-argmax":
+    advantage = positive - negative
+    change_of = lambda new: jnp.where(taken, jnp.exp(new) - jnp.exp(base), 0.0)  # noqa: E731
+    if kind == "clip-argmax":
         low, high = algorithm.clip_range
-        best = improvement.clip_argmax(jnp.exp(old), positive, negative, low=low, high=high)
+        best = improvement.clip_argmax(jnp.exp(base), positive, negative, low=low, high=high)
         new = jnp.log(best)
-    elif algorithm.objective == "mirror":
-        new = improvement.mirror_step(old, jnp.where(taken, positive - negative, 0.0), lr)
+        value_of = partial(improvement.clip_value, low=low, high=high)
+        gain = value_of(best, jnp.exp(base), positive, negative)
+        gain = gain - value_of(jnp.exp(base), jnp.exp(base), positive, negative)
+    elif kind == "mirror":
+        new = improvement.mirror_step(base, jnp.where(taken, advantage, 0.0), lr)
+        gain = jnp.sum(change_of(new) * advantage, axis=1)
     else:
-        advantage = jnp.where(taken, positive - negative, -jnp.inf)
-        new = jnp.log(improvement.greedy(jnp.exp(old), advantage))
-    new = jnp.where(mass > 0, new, old)
-    change = jnp.where(taken, jnp.exp(new) - jnp.exp(old), 0.0)
-    return new, jnp.sum(mass * change * (positive - negative), axis=1)
-
-
-def _true_gap(lowered: Lowered, tables: Tables, turn: int, support: str) -> Weights:
-    """Local advantage of every allowed action, also of those the policy never takes.
-
-    With support "all", rows that the policy never reaches are weighted by their nodes alike.
-    """
-    table, mask = joint(tables[turn]), lowered.layers[turn].mask
-    allowed = jnp.ones(table.shape, bool) if mask is None else mask
-    count = jnp.sum(allowed, axis=-1, keepdims=True)
-    uniform = jnp.where(allowed, -jnp.log(count), -jnp.inf)
-    explored = (*tables[:turn], uniform, *tables[turn + 1 :])
-    reached = local_advantage(lowered, explored, turn)
-    if support == "reached":
-        return reached
-    everywhere = local_advantage(lowered, explored, turn, uniform_visit=True)
-    seen = jnp.sum(reached.visit, axis=1, keepdims=True) > 0
-    return Weights(*(jnp.where(seen, a, b) for a, b in zip(reached, everywhere, strict=True)))
+        best = improvement.greedy(jnp.exp(base), jnp.where(taken, advantage, -jnp.inf))
+        new = jnp.log(best)
+        gain = jnp.sum(change_of(new) * advantage, axis=1)
+    some = jnp.any(taken, axis=1, keepdims=True)
+    return jnp.where(some, new, joint(current)), gain * jnp.sum(reached, axis=1)
 
 
 def _source(
     settings: Settings, lowered: Lowered, tables: Tables, key: Array | None, critic: Tables | None
-) -> tuple[Sweeps | PathSums | None, Array]:
+) -> tuple[Source, Array]:
     """Where the weights come from, and the standard error of the advantages behind them."""
     algorithm = settings.algorithm
     if algorithm.estimator == "exact":
-        return None, jnp.zeros(())
+        return LocalAdvantage(lowered, tables), jnp.zeros(())
     if algorithm.estimator == "gae":
         parts = gae_leaves(lowered, tables, algorithm, settings.discount, critic)
         return PathSums(lowered, tables, *parts), jnp.zeros(())
@@ -236,66 +226,71 @@ def iterate(
     reference = sampling if reference is None else reference
     before = value(lowered, sampling)
     source, error = _source(settings, lowered, sampling, key, critic)
-    ascend = partial(_ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
+    climb = partial(ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
+    values, gains, worst, clipped = [], [], [], []
 
-    def turn_weights(t: int, tables: Tables) -> Weights:
-        if source is None:
-            return local_advantage(lowered, tables, t)
-        return source.weights(t)
-
-    def exact_gap(t: int, tables: Tables) -> Weights:
-        return _true_gap(lowered, tables, t, algorithm.support)
-
-    def surrogate(x: Any, turns: Sequence[int], old: Tables, weights: Sequence[Weights]) -> Array:
-        tables = param.log_probs(x)
-        rows = [
-            row_surrogate(algorithm, tables[t], old[t], w, reference[t])
-            for t, w in zip(turns, weights, strict=True)
-        ]
-        return jnp.concatenate(rows)
-
-    values, gains, worst = [], [], []
-
-    def record(new: Any, rows_before: Array, rows_after: Array) -> None:
+    def record(new: Any, rise: Array, share: Array) -> None:
         values.append(value(lowered, param.log_probs(new)))
-        rise = rows_after - rows_before
         gains.append(jnp.sum(rise))
         worst.append(jnp.min(rise))
+        clipped.append(share)
+
+    def outcome(new: Any) -> Outcome:
+        values_, gains_, worst_, clipped_ = map(jnp.stack, (values, gains, worst, clipped))
+        return Outcome(new, before, values_, gains_, worst_, clipped_, error)
 
     if algorithm.credit == "trajectory":
-        positive, negative = source.positive[0], source.negative[0]  # type: ignore[union-attr]
-        bound = lambda x: trajectory_surrogate(  # noqa: E731
-            algorithm, lowered, param.log_probs(x), sampling, positive, negative
-        )
-        start = bound(theta)
-        theta = ascend(bound, theta)
-        record(theta, start[None], bound(theta)[None])
-        return Outcome(theta, before, *map(jnp.stack, (values, gains, worst)), error)
+        assert isinstance(source, PathSums)
+        parts = source.positive[0], source.negative[0]
+
+        def bound(x: Any) -> Array:
+            tables = param.log_probs(x)
+            return trajectory_surrogate(algorithm, lowered, tables, sampling, *parts, reference)
+
+        new, last = climb(bound, theta)
+        cut = trajectory_clip_share(algorithm, lowered, param.log_probs(last), sampling, *parts)
+        record(new, (bound(new) - bound(theta))[None], cut)
+        return outcome(new)
 
     groups = [list(range(lowered.turns))] if order is None else [[t] for t in order]
-    for turns in groups:
+    for step, turns in enumerate(groups):
         current = param.log_probs(theta)
         old = current if algorithm.reference == "current" else sampling
         if algorithm.resample:
             old = current
-            source, error = _source(settings, lowered, current, key, critic)
+            if step:
+                again = None if key is None else jax.random.fold_in(key, step)
+                source, newer = _source(settings, lowered, current, again, critic)
+                error = jnp.maximum(error, newer)
         if algorithm.ideal:
-            gained = []
+            rises = []
             for t in turns:
-                step_from = turn_weights if algorithm.objective == "clip-argmax" else exact_gap
-                table, gain = _ideal_table(algorithm, current[t], step_from(t, current), lr)
+                table, rise = _ideal_step(settings, source, t, old[t], current[t], lr)
                 theta = param.replace(theta, t, table)  # type: ignore[misc]
-                gained.append(gain)
-            tables, rise = param.log_probs(theta), jnp.concatenate(gained)
-            record(theta, jnp.zeros_like(rise), rise)
+                rises.append(rise)
+            record(theta, jnp.concatenate(rises), jnp.zeros(()))
         else:
-            weights = [turn_weights(t, current) for t in turns]
-            objective = partial(surrogate, turns=turns, old=old, weights=weights)
-            start_rows = objective(theta)
-            theta = ascend(lambda x, f=objective: jnp.sum(f(x)), theta)
+            weights = [source.weights(t) for t in turns]
+
+            def rows(
+                x: Any, turns: Sequence[int] = turns, old: Tables = old, weights: Any = weights
+            ) -> Array:
+                tables = param.log_probs(x)
+                each = [
+                    row_surrogate(algorithm, tables[t], old[t], w, reference[t])
+                    for t, w in zip(turns, weights, strict=True)
+                ]
+                return jnp.concatenate(each)
+
+            start = rows(theta)
+            theta, last = climb(lambda x, f=rows: jnp.sum(f(x)), theta)
+            before_last = param.log_probs(last)
+            cut = clip_share(
+                algorithm, [before_last[t] for t in turns], [old[t] for t in turns], weights
+            )
+            record(theta, rows(theta) - start, cut)
+        if order is not None and not algorithm.resample:
             tables = param.log_probs(theta)
-            record(theta, start_rows, objective(theta))
-        if source is not None and order is not None and not algorithm.resample:
             for t in turns:
                 source.advance(t, tables[t], old[t], algorithm)
-    return Outcome(theta, before, *map(jnp.stack, (values, gains, worst)), error)
+    return outcome(theta)
