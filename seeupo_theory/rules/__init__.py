@@ -15,6 +15,7 @@ module            question it answers
 `orders`          in which sequence are the turns updated?
 `factor`          what do updated turns do to the next turn's advantage?
 `improvement`     what is the ideal step, in closed form?
+`bounds`          what do samples say about the improvement of a step?
 `presets`         which switches make which published algorithm?
 `rows`            which advantage belongs to which trajectory?
 ================  ==================================================================
@@ -22,6 +23,7 @@ module            question it answers
 
 from seeupo_theory.rules import (
     advantages,
+    bounds,
     factor,
     improvement,
     kl,
@@ -35,6 +37,7 @@ from seeupo_theory.rules import (
 
 __all__ = [
     "advantages",
+    "bounds",
     "factor",
     "improvement",
     "kl",
