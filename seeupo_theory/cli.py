@@ -65,7 +65,10 @@ class _Order(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str) or not value.replace(",", "").isdigit():
             return value
-        return tuple(int(part) - 1 for part in value.split(","))
+        turns = [int(part) for part in value.split(",") if part]
+        if sorted(turns) != list(range(1, len(turns) + 1)):
+            self.fail(f"is {value}; expected every turn from 1 to T exactly once", param, ctx)
+        return tuple(turn - 1 for turn in turns)
 
 
 def _emit(result: dict[str, Any], as_json: bool, table: Callable[[Any], None]) -> None:
@@ -288,7 +291,7 @@ def zoo(as_json: bool) -> None:
     """List the named models."""
     from bandits import zoo as models
 
-    entries = [models.get(name) for name in models.names()]
+    entries = models.entries()
     result = {
         "models": [
             {"name": e.name, "optimum": float(e.optimum), "reason": e.reason} for e in entries
@@ -299,8 +302,8 @@ def zoo(as_json: bool) -> None:
         from rich.table import Table
 
         grid = Table("name", "optimum", "why it is here")
-        for entry in result["models"]:
-            grid.add_row(f"zoo:{entry['name']}", f"{entry['optimum']:g}", entry["reason"])
+        for entry in entries:
+            grid.add_row(f"zoo:{entry.name}", f"{float(entry.optimum):g}", entry.reason)
         console.print(grid)
 
     _emit(result, as_json, table)
@@ -352,7 +355,7 @@ def audit(quick: bool, out: str, claim: str | None, workers: int, as_json: bool)
     _emit(result, as_json, table)
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 

@@ -108,11 +108,11 @@ def grid_figure(rows: Iterable[Row]) -> Figure | None:
             marks.append(f"{turns} {found[0].paper if found else '·'}")
         labels.append(f"{preset}  (paper: {', '.join(marks)})")
     ax.set_yticks([y + 0.5 for y in range(len(table))], labels, fontsize=8)
-    names = ["\n".join((c[1][:3], "G=∞" if c[2] == "exact" else "G=4", c[3][:3])) for c in COLUMNS]
+    names = ["\n".join((c[1][:3], "G=∞" if c[2] == "exact" else "G=2", c[3][:3])) for c in COLUMNS]
     ax.set_xticks([x + 0.5 for x in range(len(COLUMNS))], names, fontsize=7)
     half = len(COLUMNS) / 2
-    for x, text in ((half / 2, "single turn"), (1.5 * half, "multi-turn")):
-        ax.text(x, -0.25, text, ha="center", va="bottom", fontsize=9)
+    for at, text in ((half / 2, "single turn"), (1.5 * half, "multi-turn")):
+        ax.text(at, -0.25, text, ha="center", va="bottom", fontsize=9)
     ax.axvline(half, color="black", linewidth=1)
     ax.set(xlim=(0, len(COLUMNS)), ylim=(len(table), -0.9))
     ax.tick_params(length=0)

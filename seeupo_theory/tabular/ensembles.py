@@ -208,7 +208,9 @@ def iterate_all(
     """
     step = jnp.asarray(float(algorithm.lr if lr is None else lr))
     name = None if order is None else tuple(order)
-    program = _program(ensemble, algorithm, group_size, contexts_per_batch, name)
+    # an action here is one token, so the level of the ratio makes no difference; nor do names
+    same = algorithm.replace(level="sequence", name="", summary="")
+    program = _program(ensemble, same, group_size, contexts_per_batch, name)
     n = instances.leaf_values.shape[0]
     parts = []
     for start in range(0, n, CHUNK):

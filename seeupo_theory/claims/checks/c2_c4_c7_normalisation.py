@@ -53,8 +53,8 @@ def check_c2(effort: Effort) -> list[Row]:
         common: dict[str, Any] = {
             "id": f"C2.{part}",
             "claim": "C2",
-            "statement": f"PPO + GRAE ({std}, {family}) lowers J in some iteration that raises its "
-            "own surrogate",
+            "statement": f"PPO + GRAE ({std}, {family}) never lowers J in an iteration that raises "
+            "its own surrogate",
             "source": "abstract, §3",
             "paper": "PPO + GRAE breaks PPO's monotonic improvement",
             "assumptions": (family, std, f"G = {size}", "exact expectation", "two turns"),
@@ -68,8 +68,8 @@ def check_c2(effort: Effort) -> list[Row]:
             shown["values"] = list(drop.values)
             rows.append(
                 Row(
-                    verdict="holds",
-                    established="certificate" if part == "std" else "exhaustive",
+                    verdict="refuted",
+                    established="instance",
                     evidence=f"J falls from {drop.values[0]:.6f} to {drop.values[-1]:.6f}",
                     differs=False,
                     instance=shown,
@@ -80,7 +80,7 @@ def check_c2(effort: Effort) -> list[Row]:
         elif part == "no-std":
             rows.append(
                 Row(
-                    verdict="refuted",
+                    verdict="holds",
                     established="proof",
                     evidence=f"no drop in {drop.instances} steps (smallest change "
                     f"{drop.margin:+.2e}), and none is possible",

@@ -16,8 +16,8 @@ from seeupo_theory.tabular import policies
 from seeupo_theory.tabular.dynamics import backup, leaf_mean, probabilities, reach
 from seeupo_theory.tabular.ensembles import Ensemble
 from seeupo_theory.tabular.lowering import lower
-from seeupo_theory.tabular.weights import Sweeps
 from seeupo_theory.tabular.update import Settings
+from seeupo_theory.tabular.weights import Sweeps
 
 __all__ = ["check_c5", "check_c8", "factor_mismatch"]
 

@@ -14,14 +14,12 @@ whose weights serve all turns.  A turn is one token, so that token and sequence 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bandits.files import model_to_dict
-from bandits.sequential import SequentialBandit
 from seeupo_theory.claims.checks._tools import (
     Drop,
     Effort,
@@ -32,13 +30,11 @@ from seeupo_theory.claims.checks._tools import (
 from seeupo_theory.claims.ledger import Row
 from seeupo_theory.rules.presets import PRESETS, Algorithm
 from seeupo_theory.tabular.ensembles import Ensemble, Instances, best_values, iterate_all, sample
-from seeupo_theory.tabular.run import run_simulator
-from seeupo_theory.tabular.simulator import Simulator
 
 __all__ = ["ROWS", "TableRow", "check"]
 
-GROUP = 4
-"""The finite group size of the grid."""
+GROUP = 2
+"""The finite group size of the grid, and the contexts of a finite batch."""
 
 GAP = 1e-2
 """A run has converged when the gap is below this share of the spread of rewards."""
@@ -69,7 +65,7 @@ ROWS = (
     TableRow("trajectory-ppo", "trajectory-level clip, guarded", "—", "—"),
 )
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, tuple[tuple[int, ...], ...]]] = {
     "ST": {"tabular": ((2,), (3,)), "log-linear": ((2,), (3,))},
     "MT": {"tabular": ((2, 2), (2, 3)), "log-linear": ((2, 2), (3, 3))},
 }
@@ -82,7 +78,7 @@ def _scaled_only(a: Algorithm, group_size: float) -> bool:
         return True
     if a.advantage_clip is not None or a.baseline == "batch":
         return False
-    return a.normalise == "none" or a.normalise == "batch" or group_size == math.inf
+    return a.normalise == "none" or group_size == math.inf
 
 
 def _theorem(a: Algorithm, param: str, group_size: float) -> tuple[str, ...]:
@@ -142,13 +138,10 @@ def _monotone(
         lrs=lrs,
         reward=cell["reward"],
         group_size=cell["group_size"],
+        contexts_per_batch=cell["contexts_per_batch"],
     )
     if drop.found is not None:
-        switches = {"algorithm": row.preset}
-        if cell["group_size"] != math.inf:
-            switches["group_size"] = int(cell["group_size"])
-        shown = describe(cell["id"], drop.found, switches)
-        shown["values"] = list(drop.values)
+        shown = _shown(row, a, cell, drop.found, drop.values)
         text = (
             f"J falls from {drop.values[0]:.6f} to {drop.values[-1]:.6f} "
             f"({drop.drops} drops in {drop.instances} steps)"
@@ -185,10 +178,10 @@ def _global_independent(
     start = _with_wrong_sign(
         sample(ensemble, effort.runs, 7, reward=cell["reward"], prob_grid=8), cell["reward"]
     )
-    lr = 2.0
+    lr = 8.0 if a.objective == "reinforce" else 2.0
     state, history = start, []
     for _ in range(effort.iterations):
-        out = iterate_all(ensemble, a, state, lr=lr, order=order, group_size=cell["group_size"])
+        out = iterate_all(ensemble, a, state, lr=lr, order=order, **_sizes(cell))
         history.append(out.value_before)
         state = state._replace(theta=out.theta)
     values = np.stack([*history, out.values[:, -1]], axis=1)
@@ -208,14 +201,7 @@ def _global_independent(
     }
     if stuck.any():
         i = int(np.where(stuck, gap, -np.inf).argmax())
-        switches: dict[str, Any] = {"algorithm": row.preset}
-        if cell["group_size"] != math.inf:
-            switches["group_size"] = int(cell["group_size"])
-        shown = describe(cell["id"], (ensemble, start, i, lr), switches)
-        shown["values"] = [float(values[i, 0]), float(values[i, -1])]
-        shown["command"] = shown["command"].replace(
-            "seeupo step", f"seeupo run --iterations {effort.iterations}"
-        )
+        shown = _shown(row, a, cell, (ensemble, start, i, lr), values[i], effort.iterations)
         text = (
             f"{int(stuck.sum())} of {len(gap)} runs end below the optimum: "
             f"J = {values[i, -1]:.4f}, optimum {best[i]:.4f}"
@@ -232,71 +218,87 @@ def _global_independent(
     return "inconclusive", "search", text, numbers, (), None
 
 
-def trap(turns: str, reward: str) -> tuple[SequentialBandit, dict[str, Any], np.ndarray, float]:
+def trap(turns: str, reward: str) -> tuple[Ensemble, Instances]:
     """A shared-parameter problem with a basin that no local rule leaves.
 
     One weight θ with features (−1, 0, 1): as θ → −∞ the policy takes action 0, as θ → +∞ action 2.
     ST: rewards (1, 0, 2).  MT: both turns share θ and are paid for agreeing, 1 for (0, 0), 2 for
-    (2, 2).  From θ = −3 every gradient points to the worse end.
-
-    Returns: model, features, θ, the best J of the class.
+    (2, 2).  From θ = −3 every gradient points to the worse end, which pays 1; the other pays 2.
+    With random rewards a leaf pays 0 or twice as much, each with probability one half.
     """
-    if turns == "ST":
-        means = np.array([1.0, 0.0, 2.0])
-    else:
-        means = np.zeros((3, 3))
-        means[0, 0], means[2, 2] = 1.0, 2.0
-    leaf = means[None, ..., None]
-    if reward == "random":
-        values = np.concatenate([np.zeros_like(leaf), 2 * leaf], axis=-1)
-        model = SequentialBandit({"values": values, "probs": np.full(values.shape, 0.5)})
-    else:
-        model = SequentialBandit(means[None])
-    rows = [1] if turns == "ST" else [1, 3]
-    features = [np.tile(np.array([-1.0, 0.0, 1.0])[None, :, None], (n, 1, 1)) for n in rows]
-    return model, {"features": features}, np.array([-3.0]), 2.0
+    agree = {"ST": [1.0, 0.0, 2.0], "MT": [1.0, 0, 0, 0, 0, 0, 0, 0, 2.0]}
+    means = np.array(agree[turns])
+    ensemble = Ensemble((3,) if turns == "ST" else (3, 3), atoms=2, param="log-linear", dimension=1)
+    spread = 0.0 if reward == "deterministic" else 1.0
+    values = np.stack([means * (1 - spread), means * (1 + spread)], axis=-1)[None]
+    features = tuple(
+        np.tile(np.array([-1.0, 0.0, 1.0])[None, None, :, None], (1, rows, 1, 1))
+        for rows in ([1] if turns == "ST" else [1, 3])
+    )
+    theta = np.array([[-3.0]])
+    return ensemble, Instances(np.ones((1, 1)), values, np.full(values.shape, 0.5), theta, features)
 
 
 def _global_shared(
     row: TableRow, a: Algorithm, cell: dict[str, Any], effort: Effort
 ) -> tuple[str, str, str, dict[str, Any], tuple[str, ...], dict[str, Any] | None]:
-    model, options, theta, best = trap(cell["turns"], cell["reward"])
-    iterations = effort.iterations
-    simulator = Simulator(model, a, "log-linear", group_size=cell["group_size"], **options)
-    trace = run_simulator(simulator, iterations, theta=theta)
-    values = trace.values[0]
-    tail = values[-1] - values[-1 - iterations // 5]
+    ensemble, start = trap(cell["turns"], cell["reward"])
+    order = fixed_order(a, len(ensemble.actions))
+    state, values = start, []
+    for _ in range(effort.iterations):
+        out = iterate_all(ensemble, a, state, order=order, **_sizes(cell))
+        values.append(float(out.value_before[0]))
+        state = state._replace(theta=out.theta)
+    values.append(float(out.values[0, -1]))
+    worse, better = 1.0, 2.0
     numbers = {
-        "iterations": iterations,
-        "value_first": float(values[0]),
-        "value_last": float(values[-1]),
-        "best_of_class": best,
-        "moved_in_last_fifth": float(tail),
+        "iterations": effort.iterations,
+        "value_first": values[0],
+        "value_last": values[-1],
+        "best_of_class": better,
+        "theta_last": float(np.ravel(state.theta)[0]),
     }
-    # the worse end pays 1; a run that crossed over would be above it
-    if values[-1] <= 1.0 + GAP and np.isfinite(values).all():
-        shown = {
-            "name": cell["id"],
-            "model": model_to_dict(model),
-            "policy": None,
-            "parameters": {
-                "format": "seeupo-parameters/1",
-                "features": [f.tolist() for f in options["features"]],
-                "theta": theta.tolist(),
-            },
-            "switches": {"algorithm": row.preset, "param": "log-linear"},
-            "values": [float(values[0]), float(values[-1])],
-        }
-        size = "" if cell["group_size"] == math.inf else f" --group-size {int(cell['group_size'])}"
-        shown["command"] = (
-            f"seeupo run instances/{cell['id']}.model.json --iterations {iterations} "
-            f"--algorithm {row.preset}{size} --param log-linear "
-            f"--parameters instances/{cell['id']}.parameters.json"
+    # an algorithm that had left the basin would be above what its worse end pays
+    if np.isfinite(values).all() and values[-1] <= worse + GAP:
+        shown = _shown(row, a, cell, (ensemble, start, 0, a.lr), values, effort.iterations)
+        text = (
+            f"J ends at {values[-1]:.4f}, θ at {numbers['theta_last']:.2f}; the same family "
+            f"reaches {better:g} at the other end of θ"
         )
-        text = f"J ends at {values[-1]:.4f}; the same family reaches {best:g} at the other end of θ"
         return "refuted", "instance", text, numbers, (), shown
     text = f"J ends at {values[-1]:.4f} from a start in the worse basin"
     return "inconclusive", "search", text, numbers, (), None
+
+
+def _sizes(cell: dict[str, Any]) -> dict[str, float]:
+    return {name: cell[name] for name in ("group_size", "contexts_per_batch")}
+
+
+def _switches(row: TableRow, a: Algorithm, cell: dict[str, Any]) -> dict[str, Any]:
+    """Command-line switches of a cell."""
+    out: dict[str, Any] = {"algorithm": row.preset}
+    if cell["group_size"] != math.inf:
+        out["group_size"] = int(cell["group_size"])
+        if a.couples == "batch":
+            out["contexts_per_batch"] = int(cell["contexts_per_batch"])
+    return out
+
+
+def _shown(
+    row: TableRow,
+    a: Algorithm,
+    cell: dict[str, Any],
+    found: tuple[Ensemble, Instances, int, float],
+    values: Sequence[float],
+    iterations: int | None = None,
+) -> dict[str, Any]:
+    """The instance of a refuted cell, with the command that replays it."""
+    shown = describe(cell["id"], found, _switches(row, a, cell))
+    shown["values"] = [float(values[0]), float(values[-1])]
+    if iterations is not None:
+        replay = f"seeupo run --iterations {iterations}"
+        shown["command"] = shown["command"].replace("seeupo step", replay)
+    return shown
 
 
 def _cells(effort: Effort) -> Iterator[dict[str, Any]]:
@@ -309,6 +311,7 @@ def _cells(effort: Effort) -> Iterator[dict[str, Any]]:
                             "turns": turns,
                             "param": param,
                             "group_size": size,
+                            "contexts_per_batch": math.inf if size == math.inf else GROUP,
                             "reward": reward,
                             "question": question,
                         }
@@ -347,12 +350,13 @@ def check(effort: Effort, row: TableRow) -> list[Row]:
             "independent softmax tables a history"
             if cell["param"] == "tabular"
             else "log-linear policy, weights shared by all turns",
-            f"group of {GROUP}, exact expectation" if group == "finite" else "infinite group",
+            f"groups of {GROUP}, exact expectation" if group == "finite" else "infinite groups",
             f"{cell['reward']} reward, undiscounted",
             "one token a turn",
         ]
-        if algorithm.normalise == "batch":
-            assumptions.append("statistics of an infinite batch")
+        if algorithm.couples == "batch":
+            many = GROUP if group == "finite" else "infinitely many"
+            assumptions.append(f"statistics of a batch of {many} groups")
         if cell["question"] == "monotone":
             assumptions.append(
                 "step at most 1/L" if algorithm.objective == "reinforce" else "step 0.05, 0.5, 2"
