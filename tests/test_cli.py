@@ -146,3 +146,44 @@ def test_wrong_arguments_give_one_line(capsys, arguments, says):
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
     assert err.count("\n") == 1 and says in err and "Traceback" not in err
+
+
+def test_falsify_certifies_and_verify_accepts_until_a_digit_changes(capsys, tmp_path):
+    path = tmp_path / "certificate.json"
+    status, out, err = run(
+        capsys, "falsify", "--algorithm", "grpo", "--turns", 1, "--actions", 2,
+        "--budget", "60s", "--out", path, "--json",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    assert json.loads(out)["status"] == "certified"
+    assert run(capsys, "verify", path)[0] == 0
+    text = path.read_text()
+    at = text.index('"drop_at_least": "0.') + len('"drop_at_least": "0.')
+    digits = text[at : text.index('"', at)]
+    changed = digits[:-1] + str((int(digits[-1]) + 1) % 10)
+    path.write_text(text[:at] + changed + text[at + len(digits) :])
+    status, out, _ = run(capsys, "verify", path)
+    assert status == 1 and "rejected" in out
+
+
+def test_verify_knows_the_projects_own_certificates(capsys):
+    status, out, _ = run(capsys, "verify", "grpo-step-one-turn", "--json")
+    assert status == 0 and json.loads(out)["accepted"] is True
+    status, _, err = run(capsys, "verify", "no-such-certificate")
+    assert status == 2 and err.count("\n") == 1 and "no-such-certificate" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["falsify", "--algorithm", "grpo", "--budget", "soon"], "budget"),
+        (["falsify", "--algorithm", "grpo", "--property", "nice"], "property"),
+        (["falsify", "--algorithm", "no.such:thing"], "no.such"),
+        (["falsify", "--algorithm", "math:pi"], "math:pi"),
+        (["falsify"], "algorithm"),
+    ],
+)
+def test_wrong_searches_give_one_line(capsys, arguments, says):
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1 and says in err and "Traceback" not in err

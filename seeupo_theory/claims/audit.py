@@ -52,7 +52,7 @@ def task_names(quick: bool = False) -> list[str]:
 
     rows = [f"T1.{r.preset}" for r in ROWS if not quick or r.preset in QUICK_ROWS]
     proofs = [] if quick else [f"proof.{name}" for name in _proof_names()]
-    return [*rows, *CHECKS, *proofs]
+    return [*rows, *CHECKS, *proofs, "certificates"]
 
 
 def _proof_names() -> list[str]:
@@ -61,15 +61,33 @@ def _proof_names() -> list[str]:
     return sorted(discover())
 
 
+def certificate_folder() -> Path:
+    """Where the project's certificates lie."""
+    import proofs
+
+    return Path(proofs.__file__).parent / "certificates"
+
+
+def _failed_certificates() -> list[str]:
+    from proofs.verifier import verify_file
+
+    return [
+        p.stem for p in sorted(certificate_folder().glob("*.json")) if not verify_file(p).accepted
+    ]
+
+
 def _run_task(name: str, quick: bool) -> dict[str, Any]:
     """One task, in a worker process: {"rows": [...]} or {"proof": name, "status": ...}."""
     effort = Effort(quick)
+    if name == "certificates":
+        return {"failed": _failed_certificates()}
     if name.startswith("proof."):
         from proofs._base import discover, run
 
         outcome = run(discover()[name[len("proof.") :]])
         failures = [f"{f.step.name}: {f.failure}" for f in outcome.failures]
-        return {"proof": outcome.result.name, "status": outcome.status, "failures": failures}
+        failed = [outcome.result.name] if failures else []
+        return {"failed": failed, "status": outcome.status, "failures": failures}
     if name.startswith("T1."):
         from seeupo_theory.claims.checks import table1
 
@@ -205,8 +223,8 @@ def _assemble(results: Sequence[dict[str, Any]], quick: bool) -> Ledger:
     rows = [Row.from_dict(row) for result in results for row in result.get("rows", [])]
     order = {name: i for i, name in enumerate([*CHECKS, "T1"])}
     rows.sort(key=lambda row: order[row.claim])
-    failed = [r["proof"] for r in results if r.get("status") == "failed"]
-    return Ledger(tuple(rows), "quick" if quick else "full").without_failed_proofs(failed)
+    failed = [name for result in results for name in result.get("failed", [])]
+    return Ledger(tuple(rows), "quick" if quick else "full").without_failed(failed)
 
 
 def _write(ledger: Ledger, folder: Path, claim: str | None) -> None:

@@ -70,6 +70,7 @@ class Row:
         numbers: figures behind it.
         differs: whether the verdict contradicts the paper; None where the paper is silent.
         proofs: names of the project's proofs it rests on.
+        certificates: names of files of ``proofs/certificates`` that show it in exact arithmetic.
         instance: model, policy, switches and the command that shows a refutation.
         figure: data of a figure (see `seeupo_theory.claims.plots`).
     """
@@ -86,6 +87,7 @@ class Row:
     numbers: dict[str, Any] = field(default_factory=dict)
     differs: bool | None = None
     proofs: tuple[str, ...] = ()
+    certificates: tuple[str, ...] = ()
     instance: dict[str, Any] | None = None
     figure: dict[str, Any] | None = None
 
@@ -104,6 +106,10 @@ class Row:
             )
         if self.verdict == "refuted" and self.established in ("search", "outside"):
             raise ValueError(f"row {self.id}: 'refuted' needs an instance or a proof")
+        if self.established == "proof" and not self.proofs:
+            raise ValueError(f"row {self.id}: established by proof, but names none")
+        if self.established == "certificate" and not self.certificates:
+            raise ValueError(f"row {self.id}: established by certificate, but names none")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary."""
@@ -113,7 +119,7 @@ class Row:
     def from_dict(cls, data: dict[str, Any]) -> Row:
         """Inverse of `to_dict`."""
         row = dict(data)
-        for name in ("assumptions", "proofs"):
+        for name in ("assumptions", "proofs", "certificates"):
             row[name] = tuple(row[name])
         return cls(**row)
 
@@ -132,21 +138,17 @@ class Ledger:
                 raise ValueError(f"two rows are called {row.id}")
             seen.add(row.id)
 
-    def without_failed_proofs(self, failed: Iterable[str]) -> Ledger:
-        """Demote every row that rests on a proof that did not pass."""
+    def without_failed(self, failed: Iterable[str]) -> Ledger:
+        """Demote every row that rests on a proof or certificate that did not pass."""
         bad = set(failed)
-        rows = tuple(
-            replace(
-                row,
-                verdict="inconclusive",
-                evidence=f"a proof it rests on failed ({', '.join(bad & set(row.proofs))}); "
-                + row.evidence,
-            )
-            if bad & set(row.proofs)
-            else row
-            for row in self.rows
-        )
-        return replace(self, rows=rows)
+        rows = []
+        for row in self.rows:
+            broken = bad & {*row.proofs, *row.certificates}
+            if broken:
+                text = f"what it rests on failed ({', '.join(sorted(broken))}); {row.evidence}"
+                row = replace(row, verdict="inconclusive", evidence=text)
+            rows.append(row)
+        return replace(self, rows=tuple(rows))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary."""

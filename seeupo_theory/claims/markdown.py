@@ -96,6 +96,8 @@ def _row_lines(row: Row) -> list[str]:
     ]
     if row.proofs:
         lines.append(f"- **Proofs**: {', '.join(row.proofs)}")
+    for name in row.certificates:
+        lines.append(f"- **Certificate**: `seeupo verify {name}`")
     if row.instance is not None:
         lines.append(f"- **Instance**: `{row.instance['command']}`")
     return [*lines, ""]

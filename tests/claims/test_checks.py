@@ -2,12 +2,16 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bandits import zoo
 from proofs._base import discover
 from seeupo_theory import api
+from seeupo_theory.claims.audit import certificate_folder
 from seeupo_theory.claims.checks import c2_c4_c7_normalisation as normalisation
 from seeupo_theory.claims.checks import c5_c8_sharing as sharing
 from seeupo_theory.claims.checks import c6_c9_orders as orders
@@ -86,6 +90,19 @@ def test_no_theorem_is_claimed_where_its_hypotheses_fail():
         ("rloo", "log-linear", 2, True),
     ):
         assert bool(table1._theorem(PRESETS[name], param, size)) is expected, (name, param, size)
+
+
+def test_every_cited_certificate_exists():
+    folder = certificate_folder()
+    cited = {
+        name
+        for source in Path(table1.__file__).parent.glob("*.py")
+        for name in re.findall(
+            r'"((?:grpo|seeupo|group-std|aliased|dropped|stuck)-[a-z-]+)"', source.read_text()
+        )
+        if name not in PRESETS and name not in zoo.names() and name not in discover()
+    }
+    assert cited and all((folder / f"{name}.json").is_file() for name in cited), cited
 
 
 def test_the_safe_step_of_reinforce_never_lowers_j():

@@ -54,9 +54,16 @@ def test_unknown_words_are_errors():
         row(established="belief")
 
 
+def test_what_a_row_rests_on_is_named():
+    with pytest.raises(ValueError, match="names none"):
+        row(proofs=())
+    with pytest.raises(ValueError, match="names none"):
+        row(established="certificate")
+
+
 def test_a_failed_proof_demotes_every_row_that_rests_on_it():
-    ledger = Ledger((row(), row(id="C4.mean", proofs=())))
-    after = ledger.without_failed_proofs(["baseline-invariance"])
+    ledger = Ledger((row(), row(id="C4.mean", proofs=("other",))))
+    after = ledger.without_failed(["baseline-invariance"])
     assert [r.verdict for r in after.rows] == ["inconclusive", "holds"]
     assert "baseline-invariance" in after.rows[0].evidence
 

@@ -167,6 +167,7 @@ def _discount() -> Row:
         numbers={"cosine": cosine},
         differs=False if broken else None,
         proofs=("dropped-discount",),
+        certificates=("dropped-discount-gradient", "dropped-discount-fixed-point"),
         instance={"name": "discount-trap", "command": "seeupo inspect zoo:discount-trap"},
     )
 

@@ -73,7 +73,9 @@ def check_c2(effort: Effort) -> list[Row]:
                     evidence=f"J falls from {drop.values[0]:.6f} to {drop.values[-1]:.6f}",
                     differs=False,
                     instance=shown,
-                    proofs=("group-std-wrong-sign",) if part == "std" else (),
+                    certificates=("grpo-step-one-turn", "grpo-step-two-turns")
+                    if part == "std"
+                    else (),
                     **common,
                 )
             )
@@ -174,6 +176,7 @@ def check_c4(effort: Effort) -> list[Row]:
                 numbers=numbers,
                 differs=None if part == "std" else verdict != "holds",
                 proofs=proofs,
+                certificates=("grpo-wrong-sign-one-turn",) if part == "std" else (),
                 instance=_zoo_instance(
                     "wrong-sign",
                     {"estimator": estimator, "group_size": 2, "std_eps": 0},
@@ -242,6 +245,11 @@ def check_c7(effort: Effort) -> list[Row]:
             numbers={"group_std": group, "mean_only": centred},
             differs=False,
             proofs=("group-std-wrong-sign",),
+            certificates=(
+                "grpo-wrong-sign-one-turn",
+                "group-std-shared-logit",
+                "group-std-shared-logit-group-of-eight",
+            ),
             instance=_zoo_instance(
                 "wrong-sign", {"estimator": "grpo", "group_size": 2, "std_eps": 0}, "advantage"
             ),

@@ -149,6 +149,7 @@ def check_c6(effort: Effort) -> list[Row]:
             f"{stuck['random']}, reverse {stuck['reverse']}",
             numbers={"stuck": stuck, "trees": count},
             proofs=("argmax-support",),
+            certificates=("stuck-tree-forward",),
             instance={
                 "name": "stuck-tree",
                 "command": "seeupo step zoo:stuck-tree --policy zoo --algorithm haml-greedy "
@@ -188,6 +189,7 @@ def _aliased(base: dict[str, Any]) -> Row:
         + f"; best {best:g}",
         numbers={"values": values, "optimum": best},
         proofs=("backward-induction",),
+        certificates=("aliased-coordination", "aliased-xor-saddle"),
         instance={
             "name": "xor-aliased",
             "command": "seeupo step zoo:xor-aliased --policy zoo --algorithm haml-greedy",

@@ -1,0 +1,59 @@
+"""The command line, `seeupo COMMAND MODEL`: a thin skin over `seeupo_theory.api`.
+
+``--json`` prints one JSON object on standard output and nothing else; otherwise a readable table.
+Errors go to standard error as one line, with exit status 2.  Heavy packages are imported by the
+command that needs them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from seeupo_theory import __version__
+from seeupo_theory.cli import claims, models
+
+__all__ = ["cli", "main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="seeupo")
+def cli() -> None:
+    """Exact answers about policy-optimisation algorithms.
+
+    MODEL is a JSON file, zoo:NAME, gym:NAME?horizon=12 or openspiel:NAME.
+    """
+
+
+for _command in (
+    models.inspect,
+    models.advantage,
+    models.step,
+    models.run,
+    models.zoo,
+    claims.audit,
+    claims.falsify,
+    claims.verify,
+):
+    cli.add_command(_command)
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; never shows a traceback for a wrong input."""
+    try:
+        cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("seeupo: interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        click.echo(f"seeupo: {_one_line(error.format_message())}", err=True)
+        sys.exit(2)
+    except (ValueError, OSError, ImportError, MemoryError) as error:
+        click.echo(f"seeupo: {_one_line(error) or type(error).__name__}", err=True)
+        sys.exit(2)

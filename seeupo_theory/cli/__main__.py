@@ -1,0 +1,5 @@
+"""`python -m seeupo_theory.cli`."""
+
+from seeupo_theory.cli import main
+
+main()
