@@ -165,6 +165,18 @@ def official_shared() -> dict[str, Any]:
     )
 
 
+def official_clamp() -> dict[str, Any]:
+    return certify(
+        "expected-advantage-wrong-sign",
+        bandit([[1, {"values": [30, 0], "probs": ["1/20", "19/20"]}]]),
+        tabular([HALF]),
+        estimator_switches(normalise="batch", group_size=8, advantage_clip="3"),
+        {"turn": 0, "node": 0, "action": 0},
+        statement="Clamping batch-normalised advantages to three standard deviations gives the "
+        "worse arm the positive expected advantage",
+    )
+
+
 def stuck_tree() -> dict[str, Any]:
     rest = [HALF, ["9/10", "1/10"]]
     return certify(
@@ -253,6 +265,7 @@ INSTANCES: dict[str, Callable[[], dict[str, Any]]] = {
     "seeupo-step-shared-logit-batch": seeupo_shared_batch,
     "seeupo-step-leaves-optimum": seeupo_leaves_optimum,
     "seeupo-official-step-shared-row": official_shared,
+    "seeupo-official-clamp-wrong-sign": official_clamp,
     "stuck-tree-forward": stuck_tree,
     "aliased-coordination": aliased_coordination,
     "aliased-xor-saddle": aliased_saddle,
