@@ -12,6 +12,8 @@ checks; to read or re-check a file nothing of this module is needed.
   turn wants the second action, which costs the first turn more than its own update can see.
 * *SeeUPO leaves an optimum.* r = (0, 1; 2, 0) with one shared row: at (1/2, 1/2) the policy is the
   best of its class, the two turns' gradients cancel, and updating one after the other moves it.
+* *Official clamp.* A sure 1 against 30 with probability 1/20: three standard deviations are less
+  than what the rare success is worth.
 * *Stuck tree, aliased coordination, dropped discount*: fixed points that are not optimal.
 """
 
