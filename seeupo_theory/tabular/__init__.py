@@ -22,7 +22,10 @@ def _cache_folder() -> Path:
 
 
 jax.config.update("jax_enable_x64", True)
-if getattr(jax.config, "jax_compilation_cache_dir", None) is None and os.environ.get("SEEUPO_CACHE", "1") != "0":
+if (
+    getattr(jax.config, "jax_compilation_cache_dir", None) is None
+    and os.environ.get("SEEUPO_CACHE", "1") != "0"
+):
     jax.config.update("jax_compilation_cache_dir", str(_cache_folder()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

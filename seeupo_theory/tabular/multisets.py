@@ -41,7 +41,7 @@ def multisets(symbols: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     A symbol that occurs n times counts at its first position; the others are −inf.
 
     >>> sets, log_coefficient = multisets(2, 2)
-    >>> sets.tolist(), np.exp(log_coefficient).tolist()
+    >>> sets.tolist(), np.exp(log_coefficient).round(9).tolist()
     ([[0, 0], [0, 1], [1, 1]], [[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
     """
     flat = (s for chosen in combinations_with_replacement(range(symbols), size) for s in chosen)
@@ -52,7 +52,7 @@ def multisets(symbols: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     times = np.zeros(sets.size, dtype=np.int64)
     times[starts] = np.diff(np.append(starts, sets.size))
     times = np.maximum(times.reshape(sets.shape), 1)
-    log_factorial = np.array([math.lgamma(k + 1) for k in range(size + 1)])
+    log_factorial = np.cumsum(np.log(np.maximum(np.arange(size + 1.0), 1.0)))
     repeats = np.where(first, log_factorial[times], 0.0).sum(axis=1, keepdims=True)
     log_coefficient = log_factorial[size - 1] - repeats + np.log(times)
     return sets, np.where(first, log_coefficient, -np.inf)

@@ -132,7 +132,9 @@ def shared(graph: DecisionGraph) -> Parametrisation:
         return jnp.asarray(theta)
 
     def replace(theta: Array, turn: int, table: Array) -> Array:
-        return jnp.concatenate([table, theta[sizes[turn] :]])
+        mask, head = masks[turn], theta[: sizes[turn]]
+        kept = table if mask is None else jnp.where(mask, table, head)
+        return jnp.concatenate([kept, theta[sizes[turn] :]])
 
     return Parametrisation("shared", log_probs, init, False, replace)
 
@@ -236,9 +238,16 @@ def tokens(
     """Actions as token sequences: A_t = V_t^{L_t}, row-major, independent logits a prefix.
 
     θ is, a turn, a tuple of L_t logit arrays [O_t · V^l, V]; tables come out as [O_t, A_t, L_t].
+
+    Raises:
+        ValueError: a turn's actions are not V_t^{L_t} in number, or some are forbidden.
     """
     shape = list(zip(vocabulary, lengths, strict=True))
+    if len(shape) != graph.turns:
+        raise ValueError(f"lengths has {len(shape)} entries; the model has {graph.turns} turns")
     for t, (layer, (v, length)) in enumerate(zip(graph.layers, shape, strict=True)):
+        if layer.mask is not None and not layer.mask.all():
+            raise ValueError(f"turn {t + 1} forbids actions, which token tables cannot express")
         if v**length != layer.actions:
             raise ValueError(
                 f"turn {t + 1} has {layer.actions} actions, not {v}^{length} token sequences"
@@ -262,8 +271,9 @@ def tokens(
             turn = []
             for position in range(length):
                 tail = tuple(range(position + 2, length + 1))
-                prefix = jnp.sum(probs, axis=tail)
-                turn.append(jnp.log(jnp.reshape(prefix, (-1, v))))
+                prefix = jnp.reshape(jnp.sum(probs, axis=tail), (-1, v))
+                written = jnp.sum(prefix, axis=1, keepdims=True) > 0
+                turn.append(jnp.where(written, jnp.log(prefix), 0.0))  # else uniform
             theta.append(tuple(turn))
         return tuple(theta)
 

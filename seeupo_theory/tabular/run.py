@@ -1,95 +1,48 @@
-"""Many iterations, recorded: `run` and its `Trace`.
+"""Many iterations, recorded: `run_simulator`.
 
-A trace is an `xarray.Dataset` with dimensions ``seed``, ``iteration`` and ``update`` (the updates
-inside one iteration, in order), plus a status for every seed: ``converged`` (the gap to the optimum
-fell below `tolerance`), ``out-of-steps`` or ``non-finite``.
+Iterations run in compiled blocks (`jax.lax.scan`) over all seeds at once; a random order, which
+changes from one iteration to the next, is one program an order.  The result is a
+`seeupo_theory.tabular.trace.Trace`.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax import Array
 
 from seeupo_theory.tabular import critic as critics
+from seeupo_theory.tabular.diagnostics import divergence, entropy
 from seeupo_theory.tabular.evaluate import optimum
+from seeupo_theory.tabular.lowering import Lowered
+from seeupo_theory.tabular.policies import Tables
 from seeupo_theory.tabular.sampling import draw
-from seeupo_theory.tabular.simulator import Simulator
+from seeupo_theory.tabular.simulator import Simulator, Step
+from seeupo_theory.tabular.surrogate import value
+from seeupo_theory.tabular.trace import DROP_RTOL, GAP_TOLERANCE, Trace
 
 __all__ = ["GAP_TOLERANCE", "Trace", "run_simulator"]
 
-GAP_TOLERANCE = 1e-2
-"""A run counts as converged below this gap, relative to the spread of the rewards."""
+BLOCK = 50
+"""Iterations compiled into one scan, after which progress is reported."""
 
 
-@dataclass(frozen=True)
-class Trace:
-    """What a run left behind.
-
-    Attributes:
-        data: the record; ``value`` [seed, iteration + 1], ``update_value``, ``surrogate_gain``,
-            ``worst_row_gain`` [seed, iteration, update], ``updated_turn`` [iteration, update],
-            ``status`` [seed].
-        policy: final policy of every seed, T tables [seeds, O_t, A_t].
-    """
-
-    data: xr.Dataset
-    policy: list[np.ndarray]
-
-    @property
-    def values(self) -> np.ndarray:
-        """J before the first and after every iteration, [seed, iteration + 1]."""
-        return self.data["value"].values
-
-    @property
-    def status(self) -> list[str]:
-        """One word a seed."""
-        return [str(s) for s in self.data["status"].values]
-
-    def save(self, path: str | Path) -> Path:
-        """Write a netCDF file, whole or not at all."""
-        target = Path(path)
-        if not target.parent.is_dir():
-            raise ValueError(f"cannot write {target}: the folder {target.parent} does not exist")
-        handle, name = tempfile.mkstemp(suffix=".nc", dir=target.parent)
-        os.close(handle)
-        try:
-            self.data.to_netcdf(name, engine="scipy")
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        return target
-
-    def summary(self) -> dict[str, Any]:
-        """The figures one asks for first."""
-        values = self.values
-        drops = np.diff(values, axis=1)
-        status, count = np.unique(self.data["status"].values, return_counts=True)
-        return {
-            "iterations": values.shape[1] - 1,
-            "seeds": values.shape[0],
-            "value_first": float(values[:, 0].mean()),
-            "value_last": float(values[:, -1].mean()),
-            "value_last_std": float(values[:, -1].std(ddof=1)) if len(values) > 1 else 0.0,
-            "optimal_value": float(self.data.attrs["optimal_value"]),
-            "gap_last": float(self.data.attrs["optimal_value"] - values[:, -1].mean()),
-            "worst_change": float(drops.min()) if drops.size else 0.0,
-            "share_of_drops": float((drops < -1e-12).mean()) if drops.size else 0.0,
-            "status": {str(s): int(n) for s, n in zip(status, count, strict=True)},
-        }
+CRITIC_DRAW = 2**31 - 1
+"""Number folded into an iteration's key for the critic's own batch; updates use 0 … T − 1."""
 
 
-def _stack_seeds(theta: Any, seeds: int) -> Any:
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *x.shape)), theta)
+class _State(NamedTuple):
+    theta: Any
+    critic: Any
+
+
+def _stack(tree: Any, seeds: int) -> Any:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds, *jnp.shape(x))), tree)
 
 
 def run_simulator(
@@ -97,6 +50,7 @@ def run_simulator(
     iterations: int,
     *,
     theta: Any = None,
+    stacked: bool = False,
     seeds: int = 1,
     seed: int = 0,
     sampled: bool = False,
@@ -108,107 +62,173 @@ def run_simulator(
 
     Args:
         simulator: model and algorithm.
-        theta: starting parameters (default: the uniform policy), the same for every seed, or with a
-            leading axis of `seeds` when it was stacked by the caller.
+        theta: starting parameters of all seeds (default: the uniform policy).
+        stacked: θ has a leading axis of seeds, one start each.
         seed: of all random numbers; random orders draw one permutation an iteration for all seeds.
         sampled: updates from samples instead of exact expectations.
         critic_rate: κ of the learnt critic, where the algorithm has one.
-        progress: called with the number of finished iterations.
+        tolerance: gap that counts as converged, relative to the spread of the returns.  The gap is
+            to the optimum of full information, which a policy that sees less may never reach.
+        progress: called with the number of finished iterations, after every block.
 
     Raises:
-        ValueError: counts below 1.
+        ValueError: counts below 1, a stacked θ of another number of seeds.
     """
     for name, count in (("iterations", iterations), ("seeds", seeds)):
         if count < 1:
             raise ValueError(f"{name} is {count}; expected at least 1")
-    graph, algorithm = simulator.graph, simulator.algorithm
-    single = simulator.init() if theta is None else theta
-    state = _stack_seeds(single, seeds)
-    rng = np.random.default_rng(seed)
-    key = jax.random.key(seed)
-    reference = simulator.param.log_probs(single) if algorithm.kl_coef else None
-    learnt = algorithm.estimator == "gae" and algorithm.critic == "tabular"
-    critic = None
-    if learnt:
-        critic = _stack_seeds(critics.zeros(simulator.param.log_probs(single)), seeds)
-        fit_critic = jax.jit(jax.vmap(_critic_step(simulator, sampled, critic_rate)))
+    start = simulator.init() if theta is None else theta
+    for leaf in jax.tree.leaves(start) if stacked else ():
+        if not jnp.ndim(leaf) or len(leaf) != seeds:
+            raise ValueError(
+                f"theta has a leaf of shape {jnp.shape(leaf)}; stacked, it should have a leading "
+                f"axis of {seeds} seeds"
+            )
+    many = start if stacked else _stack(start, seeds)
+    tables = jax.vmap(simulator.param.log_probs)(many)
+    state = _State(many, jax.vmap(critics.zeros)(tables) if _learns(simulator) else None)
+    block = _Block(simulator, tables, sampled, critic_rate)
+    first = jax.jit(jax.vmap(block.describe, in_axes=(None, 0)))(simulator.lowered, many)
+    rng, key = np.random.default_rng(seed), jax.random.key(seed)
     random = sampled or simulator.plan.method == "monte-carlo"
-    best = optimum(graph).value
-    values = [np.asarray(jax.jit(jax.vmap(simulator.value))(state))]
-    rows: dict[str, list[np.ndarray]] = {"values": [], "surrogate_gain": [], "worst_row_gain": []}
-    turns: list[list[int]] = []
-    for k in range(iterations):
-        order = simulator.order(rng)
-        keys = jax.random.split(jax.random.fold_in(key, k), seeds) if random else None
-        if learnt:
-            critic_keys = jax.random.split(jax.random.fold_in(key, iterations + k), seeds)
-            critic = fit_critic(state, critic, critic_keys)
-        outcome = simulator.update(
-            state,
-            order=order,
-            key=keys,
-            reference=reference,
-            critic=critic,
-            sampled=sampled,
-            batched=True,
-        )
-        state = outcome.theta
-        values.append(np.asarray(outcome.values[:, -1]))
-        for name in rows:
-            rows[name].append(np.asarray(getattr(outcome, name)))
-        turns.append([-1] if order is None else list(order))
-        if progress is not None:
-            progress(k + 1)
-    value = np.stack(values, axis=1)
-    spread = max(float(np.ptp(graph.leaf_values)), np.finfo(float).tiny)
-    finite = np.isfinite(value).all(axis=1)
-    close = best - value[:, -1] <= tolerance * spread
-    status = np.where(~finite, "non-finite", np.where(close, "converged", "out-of-steps"))
-    data = xr.Dataset(
-        {
-            "value": (("seed", "step"), value),
-            "update_value": (("seed", "iteration", "update"), np.stack(rows["values"], axis=1)),
-            "surrogate_gain": (
-                ("seed", "iteration", "update"),
-                np.stack(rows["surrogate_gain"], axis=1),
-            ),
-            "worst_row_gain": (
-                ("seed", "iteration", "update"),
-                np.stack(rows["worst_row_gain"], axis=1),
-            ),
-            "updated_turn": (("iteration", "update"), np.asarray(turns)),
-            "status": (("seed",), status),
-        },
-        coords={"seed": np.arange(seeds), "step": np.arange(iterations + 1)},
-        attrs={
-            "title": "seeupo trace",
-            "model": graph.name or "unnamed",
-            "algorithm": algorithm.name,
-            "switches": repr(algorithm),
-            "parametrisation": simulator.param.name,
-            "group_size": str(simulator.settings.group_size),
-            "contexts_per_batch": str(simulator.settings.contexts_per_batch),
-            "expectation": "sampled" if sampled else simulator.plan.method,
-            "first_seed": seed,
-            "optimal_value": best,
-        },
+    length = (
+        1 if simulator.algorithm.order == "random" else -(-iterations // -(-iterations // BLOCK))
     )
-    batched = jax.vmap(simulator.param.log_probs)(state)
-    tables = [np.asarray(t).sum(-1) if t.ndim == 4 else np.asarray(t) for t in batched]
-    return Trace(data, [np.exp(t) for t in tables])
+    records, turns, done = [], [], 0
+    while done < iterations:
+        order = simulator.order(rng)
+        steps = np.arange(done, done + length)
+        keys = None
+        if random:
+            each = jax.vmap(lambda k: jax.random.fold_in(key, k))(steps)
+            keys = jax.vmap(lambda k: jax.random.split(k, seeds))(each)
+        state, record = block(order, state, keys, steps < iterations)
+        kept = min(length, iterations - done)
+        records.append({k: np.asarray(v)[:kept] for k, v in record.items()})
+        turns += [[-1] if order is None else list(order)] * kept
+        done += kept
+        if progress is not None:
+            progress(done)
+    whole = {k: np.moveaxis(np.concatenate([r[k] for r in records]), 0, 1) for k in records[0]}
+    whole["value"], whole["entropy"] = (
+        np.concatenate([np.asarray(x)[:, None], whole[k]], axis=1)
+        for k, x in zip(("value", "entropy"), first, strict=True)
+    )
+    attrs = {"expectation": "sampled" if sampled else simulator.plan.method, "first_seed": seed}
+    data = _dataset(simulator, whole, turns, tolerance, attrs)
+    final = jax.vmap(simulator.param.log_probs)(state.theta)
+    policy = [np.exp(np.asarray(t).sum(-1) if t.ndim == 4 else np.asarray(t)) for t in final]
+    return Trace(data, policy)
 
 
-def _critic_step(simulator: Simulator, sampled: bool, rate: float) -> Any:
-    lowered, settings = simulator.lowered, simulator.settings
+def _learns(simulator: Simulator) -> bool:
+    return simulator.algorithm.estimator == "gae" and simulator.algorithm.critic == "tabular"
 
-    def step(theta: Any, critic: Any, key: Any) -> Any:
-        tables = simulator.param.log_probs(theta)
-        if sampled:
+
+class _Block:
+    """Some iterations of all seeds as one compiled program for each order."""
+
+    def __init__(self, simulator: Simulator, start: Any, sampled: bool, rate: float):
+        self.simulator, self.sampled, self.rate = simulator, sampled, rate
+        self.reference = start if simulator.algorithm.kl_coef else None
+        self.programs: dict[Any, Any] = {}
+
+    def describe(self, lowered: Lowered, theta: Any) -> tuple[Array, Array]:
+        """(J, entropy) of one seed."""
+        tables = self.simulator.param.log_probs(theta)
+        return value(lowered, tables), entropy(lowered, tables)
+
+    def _fitted(self, lowered: Lowered, tables: Tables, critic: Any, key: Any) -> Any:
+        settings = self.simulator.settings
+        if self.sampled:
             shape = (int(settings.contexts_per_batch), int(settings.group_size))
-            batch = draw(lowered, tables, *shape, key)
+            batch = draw(lowered, tables, *shape, jax.random.fold_in(key, CRITIC_DRAW))
             targets = critics.sampled_targets(lowered, tables, batch, settings.discount)
         else:
             targets = critics.expected_targets(lowered, tables, settings.discount)
-        return critics.fit(critic, targets, rate)
+        return critics.fit(critic, targets, self.rate)
 
-    return step
+    def _iteration(
+        self, step: Step, lowered: Lowered, state: _State, key: Any, live: Array, reference: Any
+    ) -> tuple[_State, dict[str, Array]]:
+        """One iteration of one seed; nothing changes where `live` is False."""
+        log_probs, rate = self.simulator.param.log_probs, jnp.asarray(self.simulator.algorithm.lr)
+        before, critic = log_probs(state.theta), None
+        if state.critic is not None:
+            critic = self._fitted(lowered, before, state.critic, key)
+        outcome = step(lowered, state.theta, rate, key=key, reference=reference, critic=critic)
+        after = log_probs(outcome.theta)
+        record = {
+            "value": outcome.values[-1],
+            "entropy": entropy(lowered, after),
+            "kl": divergence(lowered, after, before),
+            "update_value": outcome.values,
+            "surrogate_gain": outcome.surrogate_gain,
+            "worst_row_gain": outcome.worst_row_gain,
+            "clip_fraction": outcome.clip_fraction,
+            "standard_error": outcome.standard_error,
+        }
+        new = _State(outcome.theta, critic)
+        return jax.tree.map(lambda a, b: jnp.where(live, a, b), new, state), record
+
+    def __call__(
+        self, order: tuple[int, ...] | None, state: _State, keys: Any, live: np.ndarray
+    ) -> tuple[_State, dict[str, Array]]:
+        """Records [iteration, seed, ...] of len(live) iterations; `keys` is [iteration, seed]."""
+        if order not in self.programs:
+            step = self.simulator.step(order, sampled=self.sampled)
+
+            def program(lowered: Lowered, state: _State, keys: Any, live: Any, ref: Any) -> Any:
+                def body(carry: _State, at: tuple[Any, Array]) -> Any:
+                    def one(s: _State, k: Any, r: Any) -> Any:
+                        return self._iteration(step, lowered, s, k, at[1], r)
+
+                    return jax.vmap(one)(carry, at[0], ref)
+
+                return jax.lax.scan(body, state, (keys, live))
+
+            self.programs[order] = jax.jit(program)
+        run = self.programs[order]
+        return run(self.simulator.lowered, state, keys, live, self.reference)
+
+
+def _dataset(
+    simulator: Simulator,
+    whole: dict[str, np.ndarray],
+    turns: list[list[int]],
+    tolerance: float,
+    attrs: dict[str, Any],
+) -> xr.Dataset:
+    graph, settings = simulator.graph, simulator.settings
+    best = optimum(graph).value
+    values = whole["value"]
+    whole["gap"] = best - values
+    largest = float(np.abs(graph.leaf_values).max())
+    spread = max(float(np.ptp(graph.leaf_values)), np.finfo(float).tiny)
+    path = np.concatenate([values[:, :-1, None], whole["update_value"]], axis=2)
+    whole["drop"] = (np.diff(path, axis=2) < -DROP_RTOL * largest).astype(np.int8)
+    finite = np.isfinite(values).all(axis=1)
+    close = whole["gap"][:, -1] <= tolerance * spread
+    status = np.where(~finite, "non-finite", np.where(close, "converged", "out-of-steps"))
+    inner = ("seed", "iteration", "update")
+    dims = {"value": ("seed", "step"), "gap": ("seed", "step"), "entropy": ("seed", "step")}
+    dims |= {"kl": inner[:2], "standard_error": inner[:2]}
+    variables: dict[str, Any] = {k: (dims.get(k, inner), v) for k, v in whole.items()}
+    variables["updated_turn"] = (inner[1:], np.asarray(turns))
+    variables["status"] = (inner[:1], status)
+    return xr.Dataset(
+        variables,
+        coords={"seed": np.arange(values.shape[0]), "step": np.arange(values.shape[1])},
+        attrs={
+            "title": "seeupo trace",
+            "model": graph.name or "unnamed",
+            "algorithm": simulator.algorithm.name,
+            "switches": repr(simulator.algorithm),
+            "parametrisation": settings.param.name,
+            "group_size": str(settings.group_size),
+            "contexts_per_batch": str(settings.contexts_per_batch),
+            "optimal_value": best,
+            "drop_tolerance": DROP_RTOL * largest,
+            **attrs,
+        },
+    )

@@ -8,7 +8,7 @@ numbers stay in JAX arrays; nothing is written into a caller's array.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -33,6 +33,23 @@ __all__ = ["HasGraph", "Simulator", "graph_for"]
 
 HOMOGENEITY_RTOL = 1e-9
 """Relative error allowed when a custom objective is probed for f(ρ, 2A) = 2 f(ρ, A)."""
+
+
+Step = Callable[..., Outcome]
+
+ROUTES = ("auto", "sweeps", "paths")
+
+
+def _require_homogeneous(objective: Any) -> None:
+    probe, one = np.array([-0.3, 0.1, 0.4]), np.ones(3)
+    for sign in (1.0, -1.0):
+        single = objective(probe, np.zeros(3), sign * one, one)
+        double = objective(probe, np.zeros(3), 2 * sign * one, one)
+        if not np.allclose(double, 2 * np.asarray(single), rtol=HOMOGENEITY_RTOL, atol=0):
+            raise ValueError(
+                "the custom objective is not positively homogeneous in the advantage: "
+                "f(ρ, 2A) must equal 2 f(ρ, A) for exact expectations"
+            )
 
 
 class HasGraph(Protocol):
@@ -89,25 +106,31 @@ class Simulator:
         self._compiled: dict[Any, Any] = {}
 
     def _check(self) -> None:
-        a, family = self.algorithm, self.settings.param
-        if a.ideal and family.replace is None:
+        a, settings = self.algorithm, self.settings
+        _ = settings.law  # checks the sizes, also where no group is formed
+        if settings.route not in ROUTES:
+            raise ValueError(f"route is {settings.route!r}; expected one of {', '.join(ROUTES)}")
+        if settings.route == "sweeps" and needs_paths(a):
+            raise ValueError("route is 'sweeps', but this algorithm needs whole histories: 'paths'")
+        if a.ideal and settings.param.replace is None:
             raise ValueError(
-                f"objective {a.objective!r} solves one table at a time, which the {family.name} "
-                "parametrisation cannot represent; use 'tabular' or 'shared'"
+                f"objective {a.objective!r} solves one table at a time, which the "
+                f"{settings.param.name} parametrisation cannot represent; use 'tabular' or 'shared'"
+            )
+        if a.estimator == "gae" and self.graph.discount == 0 and self.graph.turns > 1:
+            raise ValueError(
+                "discount is 0, so that the return does not hold the rewards that GAE needs; "
+                "expected a positive discount"
+            )
+        if a.estimator == "exact" and a.product_clip is not None:
+            raise ValueError(
+                "product_clip is set, but with estimator 'exact' the advantage of a turn is a mean "
+                "over what follows, which has no running product; expected None"
             )
         if a.order not in ("simultaneous", "random"):
             turn_order(a.order, self.graph.turns)
         if callable(a.objective):
-            probe = np.array([-0.3, 0.1, 0.4])
-            one = np.ones(3)
-            for sign in (1.0, -1.0):
-                single = a.objective(probe, np.zeros(3), sign * one, one)
-                double = a.objective(probe, np.zeros(3), 2 * sign * one, one)
-                if not np.allclose(double, 2 * np.asarray(single), rtol=HOMOGENEITY_RTOL, atol=0):
-                    raise ValueError(
-                        "the custom objective is not positively homogeneous in the advantage: "
-                        "f(ρ, 2A) must equal 2 f(ρ, A) for exact expectations"
-                    )
+            _require_homogeneous(a.objective)
 
     @property
     def param(self) -> Parametrisation:
@@ -130,18 +153,22 @@ class Simulator:
             return None
         return turn_order(self.algorithm.order, self.graph.turns, rng)
 
-    def _call(self, kind: str, function: Any, order: tuple[int, ...] | None, batched: bool) -> Any:
-        name = (kind, order, batched)
-        if name not in self._compiled:
-            bound = partial(function, self.settings, order)
+    def step(self, order: tuple[int, ...] | None, *, sampled: bool = False) -> Step:
+        """One iteration as a pure function (lowered, θ, lr, key=, reference=, critic=) → Outcome.
 
-            def run(lowered: Lowered, theta: Any, lr: Any, key: Any, ref: Any, critic: Any) -> Any:
-                return bound(lowered, theta, lr, key=key, reference=ref, critic=critic)
-
-            if batched:
-                run = jax.vmap(run, in_axes=(None, 0, None, 0, None, 0))
-            self._compiled[name] = jax.jit(run)
-        return self._compiled[name]
+        Raises:
+            ValueError: samples of an infinite group or batch, or of an ideal step.
+        """
+        if sampled and math.inf in (self.settings.group_size, self.settings.contexts_per_batch):
+            raise ValueError(
+                "sampled updates need a finite group_size and contexts_per_batch, not inf"
+            )
+        if sampled and self.algorithm.ideal:
+            raise ValueError(
+                f"objective {self.algorithm.objective!r} is an ideal step in exact expectation; a "
+                "sampled update needs one that is ascended: reinforce, clip or a function"
+            )
+        return partial(iterate_sampled if sampled else iterate, self.settings, order)
 
     def update(
         self,
@@ -153,22 +180,26 @@ class Simulator:
         reference: Tables | None = None,
         critic: Tables | None = None,
         sampled: bool = False,
-        batched: bool = False,
     ) -> Outcome:
-        """One iteration from θ (exact expectation, or from samples).
+        """One iteration from θ (exact expectation, or from samples), compiled once an order.
 
-        With `batched`, θ (and key and critic, where given) have a leading axis of seeds.
+        Args:
+            order: turns in update order; None means the algorithm's own (`order`).
+
+        Raises:
+            ValueError: as `step`; random numbers are needed and no key is given; a random order of
+                which no draw is given.
         """
         if key is None and (sampled or self.plan.method == "monte-carlo"):
             raise ValueError("this update draws random numbers; give a key")
-        if sampled and math.inf in (self.settings.group_size, self.settings.contexts_per_batch):
-            raise ValueError(
-                "sampled updates need a finite group_size and contexts_per_batch, not inf"
-            )
-        kind, function = ("sampled", iterate_sampled) if sampled else ("exact", iterate)
-        step = self.algorithm.lr if lr is None else lr
-        return self._call(kind, function, order, batched)(
-            self.lowered, theta, jnp.asarray(float(step)), key, reference, critic
+        if order is None and self.algorithm.order == "random":
+            raise ValueError("the algorithm's order is random; draw one with order(rng)")
+        turns = self.order() if order is None else turn_order(order, self.graph.turns)
+        if (turns, sampled) not in self._compiled:
+            self._compiled[turns, sampled] = jax.jit(self.step(turns, sampled=sampled))
+        rate = jnp.asarray(float(self.algorithm.lr if lr is None else lr))
+        return self._compiled[turns, sampled](
+            self.lowered, theta, rate, key=key, reference=reference, critic=critic
         )
 
     def value(self, theta: Any) -> Array:

@@ -103,3 +103,19 @@ def batch_moments(context_probs, support, probs, group, baseline):
             cells.append((context_probs[c] * probs[c][s] * p, value))
     first = math.fsum(p * x for p, x in cells)
     return location, first, math.sqrt(math.fsum(p * (x - first) ** 2 for p, x in cells))
+
+
+def infinite_batch(context_probs, support, probs, group, a):
+    """Estimator of lists [[own group]] whose batch statistics are the population's."""
+    location, first, sigma = batch_moments(context_probs, support, probs, group, a.baseline)
+    shift, kept = (location, "none") if a.baseline == "batch" else (0.0, a.baseline)
+    limit = math.inf if a.advantage_clip is None else a.advantage_clip
+
+    def rule(batch):
+        scale = "group" if a.normalise == "group" else "none"
+        row = advantages([[x - shift for x in batch[0]]], kept, scale, a.std_eps, None)[0]
+        if a.normalise == "batch":
+            row = [over(x - first, sigma, a.std_eps) for x in row]
+        return [[max(-limit, min(limit, x)) for x in row]]
+
+    return rule

@@ -96,17 +96,7 @@ def test_infinite_batch_uses_population_statistics(group):
     ]
     found = every([Law(a, group) for a in rules], BETA, SUPPORT, PROBS)
     for a, mine in zip(rules, found, strict=True):
-        location, first, sigma = groups.batch_moments(BETA, SUPPORT, PROBS, group, a.baseline)
-
-        def rule(batch, a=a, location=location, first=first, sigma=sigma):
-            shift = location if a.baseline == "batch" else 0.0
-            kept = "none" if a.baseline == "batch" else a.baseline
-            scale = "group" if a.normalise == "group" else "none"
-            rows = groups.advantages([[x - shift for x in batch[0]]], kept, scale, 0.0, None)
-            if a.normalise == "batch":
-                rows = [[groups.over(x - first, sigma, 0.0) for x in rows[0]]]
-            return [[max(-1.5, min(1.5, x)) for x in rows[0]]]
-
+        rule = groups.infinite_batch(BETA, SUPPORT, PROBS, group, a)
         agree(mine, *groups.expected(BETA, SUPPORT, PROBS, group, 1, rule), PROBS)
 
 
