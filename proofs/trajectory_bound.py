@@ -25,27 +25,15 @@ $m_{T+1} = 1$ gives $\mathbb E[\rho^2] = m_1$. For $T$ independent turns of equa
 \sum_a (\pi' - \pi)^2 / \pi$ it is $(1 + \chi^2)^T$: exponential in the horizon at a fixed change a
 turn, and bounded by $e$ only while $\chi^2 \le 1/T$.
 
-**Theorem 4** (the sampled version). For $R \ge |\hat A|$ and any $c \ge 0$,
-
-$$F \ge \mathbb E\bigl[\hat A^+ \min(\rho, 1 + \varepsilon^+) - \hat A^- (1 - \varepsilon^- - \rho)^+
-  + (R - \hat A^-) \min(\rho, c)\bigr] - R,$$
-
-with equality if $c \ge \rho$ always, and the variable in brackets lies in $[-R (1 - \varepsilon^-),
-R (1 + \varepsilon^+ + c)]$ whatever $\rho$ does. So the empirical Bernstein inequality over groups
-gives a lower confidence bound of $F$ for every number of groups, although $F$'s own terms are not
-bounded below. Student's interval has no such guarantee: with a rare trajectory that the step
-makes likely and that pays badly, a sample of usual size does not contain it. Both coverages are
-measured below (``seeupo_theory/rules/bounds.py``).
-
 **Where it stops.** A group std: the ratio of means is no longer the improvement (the stored
 certificate of one GRPO step in one turn, whose ratio is the trajectory's, has $F > 0$ and a lower
 $J$). Clipping each turn's ratio instead of their product, length normalisation: the expectation of
-the unclipped ratio is not the improvement. A policy that leaves the support of $\theta_k$. The batch
-that $\theta'$ was fitted to: there the sample mean of $F$ is biased upwards. And $F \ge 0$ is only
-sufficient: a good step may have $F < 0$ and is then refused.
+the unclipped ratio is not the improvement. A policy that leaves the support of $\theta_k$. And $F \ge 0$
+is only sufficient: a good step may have $F < 0$ and is then refused. What a batch of samples says
+about $F$ is the matter of ``trajectory_samples``.
 
 **Source.** Conservative and clipped surrogates: Kakade and Langford 2002, Schulman et al.
-2017; Maurer and Pontil 2009. Bears on SeeUPO, arXiv:2602.06554, and its claim that no mainstream
+2017. Bears on SeeUPO, arXiv:2602.06554, and its claim that no mainstream
 backbone is both critic-free and convergent in many turns.
 """
 
@@ -57,12 +45,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import sympy as sp
 
 from proofs._base import Result, identical, require, step
@@ -329,132 +315,7 @@ def second_moment_limit() -> str:
     return "(1 + 1/T)^T < e; (1 + 1/25)^500 > 10^8"
 
 
-# Theorem 4 --------------------------------------------------------------------------------------
-
-
-@step("pathwise: term - bounded term = R(1 - rho) + (R - A^-)(rho - c)^+, all regions")
-def bounded_identity() -> str:
-    bound, size, rho, over = sp.symbols("R A rho s", nonnegative=True)
-    low, level = sp.symbols("epsilon_low c", nonnegative=True)
-    for sign, capped, under in itertools.product((1, -1), (False, True), (False, True)):
-        at = level + over if capped else rho  # the ratio, beyond c by s or below c
-        short = 1 - low - at if under else 0  # how far it is below 1 - low
-        loss = size if sign < 0 else 0  # A >= 0: the first term is the same on both sides
-        term = -loss * (at + short)  # -A^- max(rho, 1 - low)
-        bounded = -loss * short + (bound - loss) * (level if capped else at) - bound
-        excess = (bound - loss) * (over if capped else 0)
-        identical(term - bounded, bound * (1 - at) + excess, f"{sign}, {capped}, {under}")
-    return "its expectation is E[(R - A^-)(rho - c)^+] >= 0, since E[rho] = 1"
-
-
-@step("the bounded terms stay in their range for every ratio")
-def bounded_ends() -> str:
-    bound, low, high, level = Fraction(2), Fraction(1, 5), Fraction(3, 10), Fraction(3, 2)
-    least, most = -bound * (2 - low), bound * (high + level)
-    for n, k in itertools.product(range(201), range(-20, 21)):
-        value = bounded_term(Fraction(n, 20), Fraction(k, 10), bound, low, high, level)
-        require(least <= value <= most, f"rho = {n}/20, A = {k}/10: {value}")
-    require(bounded_term(Fraction(0), -bound, bound, low, high, level) == least, "least is taken")
-    require(bounded_term(Fraction(9), bound, bound, low, high, level) == most, "most is taken")
-    return "piecewise linear in rho and A: the corners decide; both ends are attained"
-
-
-def bounded_term(
-    rho: Fraction, advantage: Fraction, bound: Fraction, low: Any, high: Any, level: Any
-) -> Fraction:
-    r"""$\hat A^+ \min(\rho, 1+h) - \hat A^- (1 - l - \rho)^+ + (R - \hat A^-) \min(\rho, c) - R$."""
-    gain, loss = max(advantage, Fraction(0)), max(-advantage, Fraction(0))
-    below = max(1 - low - rho, Fraction(0))
-    return gain * min(rho, 1 + high) - loss * below + (bound - loss) * min(rho, level) - bound
-
-
-@dataclass(frozen=True)
-class Coins:
-    """T blind binary turns: action 1 with probability `old`, then `new`; win on some counts.
-
-    With a win worth 1 and a group mean everything depends on the own count of ones and the number
-    of other winners, so that F is a finite sum for any T and G.
-    """
-
-    turns: int
-    old: float
-    new: float
-    wins: tuple[int, ...]
-    group: int = 8
-
-    def counts(self, prob: float) -> np.ndarray:
-        """Distribution of the number of ones."""
-        k = np.arange(self.turns + 1)
-        choose = np.array([math.comb(self.turns, int(i)) for i in k], dtype=float)
-        return choose * prob**k * (1 - prob) ** (self.turns - k)
-
-    def log_ratio(self, count: np.ndarray) -> np.ndarray:
-        """log rho of a trajectory with so many ones."""
-        up, down = math.log(self.new / self.old), math.log((1 - self.new) / (1 - self.old))
-        return count * up + (self.turns - count) * down
-
-    def reward(self, count: np.ndarray) -> np.ndarray:
-        """1 for a win."""
-        return np.isin(count, self.wins).astype(float)
-
-    def surrogate(self) -> float:
-        """F, the exact expectation over groups."""
-        own, probs = np.arange(self.turns + 1), self.counts(self.old)
-        win = float(probs @ self.reward(own))
-        rho = np.exp(self.log_ratio(own))
-        total = 0.0
-        for others in range(self.group):
-            rest = self.group - 1
-            chance = math.comb(rest, others) * win**others * (1 - win) ** (rest - others)
-            advantage = self.reward(own) - (self.reward(own) + others) / self.group
-            terms = np.minimum(rho * advantage, np.clip(rho, 0.8, 1.2) * advantage)
-            total += chance * float(probs @ terms)
-        return total
-
-    def batches(self, runs: int, groups: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Log-ratios and advantages of seeded batches, [runs, groups, members]."""
-        rng = np.random.default_rng(seed)
-        count = rng.binomial(self.turns, self.old, (runs, groups, self.group))
-        reward = self.reward(count)
-        return self.log_ratio(count), reward - reward.mean(axis=-1, keepdims=True)
-
-
-MILD = Coins(turns=4, old=0.5, new=0.52, wins=(3, 4))
-LONG = Coins(turns=30, old=0.5, new=0.55, wins=tuple(range(16, 31)))
-TRAP = Coins(turns=20, old=0.5, new=0.75, wins=tuple(range(15)))
-"""The step makes likely what loses and is rarely seen: 15 ones or more."""
-RUNS, GROUPS = 2000, 64
-
-
-@cache
-def coverage(case: Coins, method: str, runs: int = RUNS, groups: int = GROUPS) -> float:
-    """Share of seeded batches whose lower bound, at confidence 0.95, is at most F."""
-    from seeupo_theory.rules.bounds import improvement_bound
-
-    log_ratio, advantage = case.batches(runs, groups, seed=11)
-    lower = improvement_bound(log_ratio, advantage, method=method, bound=1.0)
-    return float(np.mean(np.asarray(lower) <= case.surrogate()))
-
-
-SAMPLING = 4 * math.sqrt(0.95 * 0.05 / RUNS)
-"""Four standard errors of a share of 0.95 in so many runs: crossed by chance once in 30,000."""
-
-
-@step("coverage of the Bernstein bound: at least 0.95 in all three cases", kind="numerical")
-def bernstein_coverage() -> str:
-    found = [coverage(case, "bernstein") for case in (MILD, LONG, TRAP)]
-    require(min(found) >= 0.95 - SAMPLING, f"coverage {found}")
-    return f"{', '.join(f'{x:.3f}' for x in found)} ({GROUPS} groups of 8, {RUNS} batches)"
-
-
-@step(
-    "coverage of Student's bound: right for short trajectories, lost in the trap", kind="numerical"
-)
-def student_coverage() -> str:
-    mild, long, trap = (coverage(case, "student") for case in (MILD, LONG, TRAP))
-    require(abs(mild - 0.95) <= SAMPLING, f"T = 4: {mild}")
-    require(trap < 0.9, f"T = 20, rare losses: {trap}")
-    return f"T = 4: {mild:.3f}; T = 30: {long:.3f}; T = 20 with rare losses made likely: {trap:.3f}"
+# Where it stops ----------------------------------------------------------------------------------
 
 
 @step("stops: with a group std F > 0 and J falls (certificate re-checked)")
@@ -499,13 +360,12 @@ RESULTS = (
         name="trajectory-bound",
         statement="F = E[min(rho A, clip(rho) A)] with rho the product of all turns' ratios is at "
         "most the improvement, for every parametrisation and environment",
-        source="Kakade and Langford 2002; Schulman et al. 2017; Maurer and Pontil 2009; bears on "
-        "arXiv:2602.06554 (critic-free and convergent)",
+        source="Kakade and Langford 2002; Schulman et al. 2017; bears on arXiv:2602.06554 "
+        "(critic-free and convergent)",
         assumptions=(
             "the new policy stays in the support of the old one",
             "the environment does not depend on the parameters",
             "an advantage centred by a baseline of the own context, without a std",
-            "for the confidence bounds: independent groups, drawn independently of the new policy",
         ),
         steps=(
             lemma,
@@ -518,14 +378,9 @@ RESULTS = (
             second_moment_recursion,
             second_moment_product,
             second_moment_limit,
-            bounded_identity,
-            bounded_ends,
-            bernstein_coverage,
-            student_coverage,
             group_std_breaks_it,
             factors_clipped_apart,
         ),
-        stops="group std; per-turn clipped or length-normalised ratios; leaving the support; the "
-        "batch that the step was fitted to",
+        stops="group std; per-turn clipped or length-normalised ratios; leaving the support",
     ),
 )
