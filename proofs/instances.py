@@ -161,9 +161,9 @@ def official_shared() -> dict[str, Any]:
     return certify_step(
         CROSSED,
         ONE_ROW,
-        switches(**OFFICIAL, lr="1"),
-        statement="One iteration of the official variant of SeeUPO lowers J when its turns share "
-        "one row, although each turn raises its own objective",
+        switches(**OFFICIAL, lr="3/2"),
+        statement="One iteration of the official variant of SeeUPO, with clamped factors, lowers J "
+        "when its turns share one row, although each turn raises its own objective",
     )
 
 

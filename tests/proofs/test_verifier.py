@@ -117,6 +117,14 @@ def test_every_claimed_number_is_pinned_without_the_digest():
             assert not verdict.accepted and f"claim.{name}" in verdict.message
 
 
+def test_the_official_variant_s_clamps_bind_in_its_certificate():
+    stored = read(FOLDER / "seeupo-official-step-shared-row.json")
+    assert stored["algorithm"]["factor_clip"] == stored["algorithm"]["product_clip"] == "1/5"
+    loose = {**stored["algorithm"], "factor_clip": None, "product_clip": None}
+    found = certify_step(stored["model"], stored["policy"], loose)
+    assert found["claim"]["value_after"] != stored["claim"]["value_after"]
+
+
 # What is rejected, and how ----------------------------------------------------------------------
 
 SMALL = "stuck-tree-forward"
