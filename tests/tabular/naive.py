@@ -6,15 +6,14 @@ as in the paper,
 
     Σ_τ π_k(τ) Σ_others P(others) min(ρ_t M, clip(ρ_t, 1 − low, 1 + high) M),   M = factor(τ) · Â,
 
-with M a number a trajectory and group.  Only the gradient is taken by `jax.grad`.
+with M a number a trajectory and group.  Gradients are by hand: the derivative of each sample in its
+log-probability times ∂ log π(a|row) / ∂ logit[row, b] = [a = b] − π(b|row).  NumPy alone.
 """
 
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bandits import SequentialBandit, TabularMDP
@@ -112,42 +111,92 @@ def paths(model, observation=None):
 # Policies ---------------------------------------------------------------------------------------
 
 
-def log_softmax(logits, mask=None):
-    if mask is not None:
-        logits = jnp.where(mask, logits, -jnp.inf)
-    top = jnp.max(logits, axis=-1, keepdims=True)
-    return logits - top - jnp.log(jnp.sum(jnp.exp(logits - top), axis=-1, keepdims=True))
+def log_softmax(logits):
+    top = logits.max(axis=-1, keepdims=True)
+    return logits - top - np.log(np.exp(logits - top).sum(axis=-1, keepdims=True))
 
 
-def tabular(masks=None):
-    def log_prob(theta, turn, row, action):
-        mask = None if masks is None else masks[turn]
-        return log_softmax(theta[turn], mask)[row, action]
-
-    return log_prob
-
-
-def shared(theta, turn, row, action):
-    return log_softmax(theta)[row, action]
+def score(logits, row, action, weight):
+    """Σ_i weight_i ∂ log softmax(logits)[row_i, action_i] / ∂ logits."""
+    out = np.zeros_like(logits)
+    np.add.at(out, (row, action), weight)
+    mass = np.zeros(len(logits))
+    np.add.at(mass, row, weight)
+    return out - mass[:, None] * np.exp(log_softmax(logits))
 
 
-def log_linear(features):
-    return lambda theta, turn, row, action: log_softmax(features[turn] @ theta)[row, action]
+class Tabular:
+    """Independent logits a turn; forbidden actions have logit -inf."""
+
+    def __init__(self, masks=None):
+        self.masks = masks
+
+    def logits(self, theta, turn):
+        if self.masks is None:
+            return theta[turn]
+        return np.where(self.masks[turn], theta[turn], -np.inf)
+
+    def log_prob(self, theta, turn, row, action):
+        return log_softmax(self.logits(theta, turn))[row, action]
+
+    def gradient(self, theta, turn, row, action, weight):
+        out = [np.zeros_like(x) for x in theta]
+        out[turn] = score(self.logits(theta, turn), row, action, weight)
+        return tuple(out)
 
 
-def tokens(vocabulary, length):
-    """Two-level indexing by hand: token j of an action, given the tokens before it."""
+class Shared:
+    """One logit table for all turns."""
 
-    def log_prob(theta, turn, row, action):
-        columns = []
-        for j in range(length):
-            before = action // vocabulary ** (length - j)
-            symbol = action // vocabulary ** (length - j - 1) % vocabulary
-            table = log_softmax(theta[turn][j])
-            columns.append(table[row * vocabulary**j + before, symbol])
-        return jnp.stack(columns, axis=-1)
+    def log_prob(self, theta, turn, row, action):
+        return log_softmax(theta)[row, action]
 
-    return log_prob
+    def gradient(self, theta, turn, row, action, weight):
+        return score(theta, row, action, weight)
+
+
+class LogLinear:
+    """Logits are features times θ."""
+
+    def __init__(self, features):
+        self.features = features
+
+    def log_prob(self, theta, turn, row, action):
+        return log_softmax(self.features[turn] @ theta)[row, action]
+
+    def gradient(self, theta, turn, row, action, weight):
+        logits = score(self.features[turn] @ theta, row, action, weight)
+        return np.einsum("oa,oad->d", logits, self.features[turn])
+
+
+class Tokens:
+    """Independent logits a token; log-probabilities come out as [P, L]."""
+
+    def __init__(self, vocabulary, length):
+        self.vocabulary, self.length = vocabulary, length
+
+    def places(self, row, action):
+        for j in range(self.length):
+            before = action // self.vocabulary ** (self.length - j)
+            symbol = action // self.vocabulary ** (self.length - j - 1) % self.vocabulary
+            yield j, row * self.vocabulary**j + before, symbol
+
+    def log_prob(self, theta, turn, row, action):
+        columns = [log_softmax(theta[turn][j])[r, a] for j, r, a in self.places(row, action)]
+        return np.stack(columns, axis=-1)
+
+    def gradient(self, theta, turn, row, action, weight):
+        out = [[np.zeros_like(x) for x in token] for token in theta]
+        for j, r, a in self.places(row, action):
+            out[turn][j] = score(theta[turn][j], r, a, weight[:, j])
+        return tuple(map(tuple, out))
+
+
+def add(x, y, scale=1.0):
+    """x + scale · y for arrays or nested tuples; infinite entries of x stay."""
+    if isinstance(x, tuple):
+        return tuple(add(a, b, scale) for a, b in zip(x, y, strict=True))
+    return np.where(np.isfinite(x), x + scale * np.where(np.isfinite(x), y, 0.0), x)
 
 
 # Advantages -------------------------------------------------------------------------------------
@@ -273,48 +322,58 @@ def local(data, turn, probabilities):
 # One iteration ----------------------------------------------------------------------------------
 
 
-def objective(a, ratio, log_ratio, m):
-    """One sample's surrogate with the number M."""
+def objective(a, change, m):
+    """A sample's surrogate with the number M and its derivative, both in the log ratio."""
     if callable(a.objective):
-        return a.objective(log_ratio, jnp.zeros_like(log_ratio), m, jnp.ones_like(log_ratio))
+        one = np.ones_like(change * m)
+        return a.objective(change * one, 0 * one, m * one, one), a.objective.slope(change, m)
     if a.objective == "reinforce":
-        return log_ratio * m
+        return change * m, m * np.ones_like(change)
     low, high = a.clip_range
-    term = jnp.minimum(ratio * m, jnp.clip(ratio, 1 - low, 1 + high) * m)
+    ratio = np.exp(change)
+    inside, outside = ratio * m, np.clip(ratio, 1 - low, 1 + high) * m
+    value, slope = np.minimum(inside, outside), np.where(inside <= outside, inside, 0.0)
     if a.dual_clip is not None:
-        term = jnp.where(m < 0, jnp.maximum(term, a.dual_clip * m), term)
-    return term
+        floor = (m < 0) & (value < a.dual_clip * m)
+        value, slope = np.where(floor, a.dual_clip * m, value), np.where(floor, 0.0, slope)
+    return value, slope
 
 
 def penalty(kind, mine, reference):
+    """KL estimate of a sample and its derivative in the log-probability."""
     u = reference - mine
-    return {"k1": -u, "k2": u**2 / 2, "k3": jnp.exp(u) - 1 - u}[kind]
+    return {
+        "k1": (-u, np.ones_like(u)),
+        "k2": (u**2 / 2, -u),
+        "k3": (np.exp(u) - 1 - u, 1 - np.exp(u)),
+    }[kind]
 
 
 class Iteration:
     """One iteration of algorithm `a` from θ; see the module."""
 
-    def __init__(
-        self, data, a, log_prob, theta, lr, group=math.inf, batch=math.inf, reference=None
-    ):
-        self.data, self.a, self.log_prob = data, a, log_prob
+    def __init__(self, data, a, family, theta, lr, group=math.inf, batch=math.inf, anchor=None):
+        self.data, self.a, self.family = data, a, family
         self.rows, self.actions = np.array(data.rows), np.array(data.actions)
         self.active = np.array(data.active)
         self.turns = self.rows.shape[1]
         self.group, self.batch, self.lr = group, batch, lr
         self.theta, self.start = theta, theta
-        self.reference = theta if reference is None else reference
+        self.anchor = theta if anchor is None else anchor
         self.values, self.gains = [], []
+
+    def at(self, turn):
+        return turn, self.rows[:, turn], self.actions[:, turn]
 
     def taken(self, theta, turn):
         """Log-probability of each trajectory's action, [P] or [P, L]; 0 at no-op turns."""
-        out = self.log_prob(theta, turn, self.rows[:, turn], self.actions[:, turn])
+        out = self.family.log_prob(theta, *self.at(turn))
         active = self.active[:, turn]
-        return jnp.where(active if out.ndim == 1 else active[:, None], out, 0.0)
+        return np.where(active if out.ndim == 1 else active[:, None], out, 0.0)
 
     def whole(self, theta, turn):
         out = self.taken(theta, turn)
-        return jnp.sum(out, axis=-1) if out.ndim == 2 else out
+        return out.sum(axis=-1) if out.ndim == 2 else out
 
     def policy(self, theta):
         """Probability of each trajectory's actions, [P]."""
@@ -357,51 +416,58 @@ class Iteration:
         weights, advantage = self.advantages[turn]
         return weights, self.factor[:, None] * advantage
 
-    def surrogate(self, theta, turn, old, weights, m):
-        new, old = self.taken(theta, turn), self.taken(old, turn)
-        active = jnp.asarray(self.active[:, turn], dtype=float)
-        change = new - old
-        if change.ndim == 2 and self.a.level == "sequence":
-            change = jnp.sum(change, axis=-1)
-        elif change.ndim == 2 and self.a.level == "length-normalised":
-            change = jnp.mean(change, axis=-1)
+    def spread(self, turn, weight, like):
+        """Gradient of Σ weight_i log π(τ_i's action), weight [P] or [P, L]; no-ops feel nothing."""
+        weight = np.where(self.active[:, turn], weight.T, 0.0).T
+        if like.ndim == 2 and weight.ndim == 1:
+            weight = np.repeat(weight[:, None], like.shape[1], axis=1)
+        return self.family.gradient(self.theta, *self.at(turn), weight)
+
+    def surrogate(self, turn, old, weights, m):
+        """(value, gradient) at the present θ."""
+        new = self.taken(self.theta, turn)
+        change = new - self.taken(old, turn)
+        share = 1.0
+        if change.ndim == 2 and self.a.level != "token":
+            share = 1.0 if self.a.level == "sequence" else 1 / change.shape[1]
+            change = share * change.sum(axis=-1)
         if change.ndim == 2:
-            change, m = change[:, None, :], m[:, :, None]
-            terms = jnp.sum(objective(self.a, jnp.exp(change), change, m), axis=-1)
+            change, m, weights = change[:, None, :], m[:, :, None], weights[:, :, None]
         else:
             change = change[:, None]
-            terms = objective(self.a, jnp.exp(change), change, m)
-        total = jnp.sum(self.mass * active * jnp.sum(weights * terms, axis=1))
-        return total - self.kl(theta, turn)
+        value, slope = objective(self.a, change, m)
+        mass = np.where(self.active[:, turn], self.mass, 0.0)
+        total = mass @ (weights * value).sum(axis=1)
+        pulled = self.mass * share * (weights * slope).sum(axis=1).T
+        gradient = self.spread(turn, pulled.T, new)
+        cost, toll = self.kl(turn)
+        return float(np.sum(total)) - cost, add(gradient, toll, -1.0)
 
-    def kl(self, theta, turn):
-        if not self.a.kl_coef:
-            return 0.0
-        each = penalty(self.a.kl_kind, self.whole(theta, turn), self.whole(self.reference, turn))
-        active = jnp.asarray(self.active[:, turn], dtype=float)
-        return self.a.kl_coef * jnp.sum(self.mass * active * each)
+    def kl(self, turn):
+        new = self.taken(self.theta, turn)
+        each, slope = penalty(
+            self.a.kl_kind, self.whole(self.theta, turn), self.whole(self.anchor, turn)
+        )
+        mass = self.a.kl_coef * np.where(self.active[:, turn], self.mass, 0.0)
+        return float(mass @ each), self.spread(turn, mass * slope, new)
 
     def climb(self, function):
-        step = jax.jit(jax.grad(function))
-        start = float(function(self.theta))
+        """`function()` gives (value, gradient) at `self.theta`."""
+        start, _ = function()
         for _ in range(self.a.epochs):
-            gradient = step(self.theta)
-            rate = self.lr
-            if self.a.guard:
-                floor = max(float(function(self.theta)), 0.0)
-                while function(self.moved(gradient, rate)) < floor and rate > 1e-13 * self.lr:
-                    rate /= 2
-            self.theta = self.moved(gradient, rate)
-        self.gains.append(float(function(self.theta)) - start)
+            now, gradient = function()
+            here, rate = self.theta, self.lr
+            self.theta = add(here, gradient, rate)
+            while self.a.guard and function()[0] < max(now, 0.0):
+                rate = rate / 2 if rate > 1e-13 * self.lr else 0.0
+                self.theta = add(here, gradient, rate)
+                if rate == 0.0:
+                    break
+        self.gains.append(function()[0] - start)
         self.values.append(self.value(self.theta))
 
-    def moved(self, gradient, rate):
-        return jax.tree.map(
-            lambda x, g: jnp.where(jnp.isfinite(x), x + rate * g, x), self.theta, gradient
-        )
-
     def advance(self, turn, old):
-        change = np.asarray(self.taken(self.theta, turn) - self.taken(old, turn))
+        change = self.taken(self.theta, turn) - self.taken(old, turn)
         if change.ndim == 2:
             collapse = np.mean if self.a.level == "length-normalised" else np.sum
             change = collapse(change, axis=-1)
@@ -417,13 +483,20 @@ class Iteration:
 
     def trajectory(self):
         weights, advantage = self.advantages[0]
-        old = sum(self.whole(self.start, t) for t in range(self.turns))
 
-        def function(theta):
-            change = (sum(self.whole(theta, t) for t in range(self.turns)) - old)[:, None]
-            terms = objective(self.a, jnp.exp(change), change, advantage)
-            penalties = sum(self.kl(theta, t) for t in range(self.turns))
-            return jnp.sum(self.mass * jnp.sum(weights * terms, axis=1)) - penalties
+        def function():
+            paths = [
+                self.whole(self.theta, t) - self.whole(self.start, t) for t in range(self.turns)
+            ]
+            value, slope = objective(self.a, np.sum(paths, axis=0)[:, None], advantage)
+            total = float(self.mass @ (weights * value).sum(axis=1))
+            pulled = self.mass * (weights * slope).sum(axis=1)
+            parts = []
+            for t in range(self.turns):
+                cost, toll = self.kl(t)
+                total -= cost
+                parts.append(add(self.spread(t, pulled, self.taken(self.theta, t)), toll, -1.0))
+            return total, sum_of(parts)
 
         self.climb(function)
 
@@ -439,12 +512,22 @@ class Iteration:
                 old = self.theta
                 self.samples(self.theta)
             fixed = {t: self.multiplier(t) for t in turns}
-            self.climb(
-                lambda theta, old=old, fixed=fixed: sum(
-                    self.surrogate(theta, t, old, *fixed[t]) for t in fixed
+
+            def function(old=old, fixed=fixed):
+                values, gradients = zip(
+                    *(self.surrogate(t, old, *fixed[t]) for t in fixed), strict=True
                 )
-            )
+                return math.fsum(values), sum_of(gradients)
+
+            self.climb(function)
             if order is not None and not self.a.resample:
                 for t in turns:
                     self.advance(t, old)
         return self.theta
+
+
+def sum_of(parts):
+    out = parts[0]
+    for part in parts[1:]:
+        out = add(out, part)
+    return out

@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from array_api_compat import array_namespace
 from numpy.testing import assert_allclose
 
 from bandits import SequentialBandit, TabularMDP, alias, random_policy, zoo
-from seeupo_theory.rules.objectives import clip
 from seeupo_theory.rules.presets import PRESETS, Algorithm
-from seeupo_theory.tabular import policies
 from seeupo_theory.tabular.simulator import Simulator
 
 from . import naive
@@ -45,7 +44,10 @@ def case(name, preset="seeupo", group=INF, batch=INF, turns=None, lr=2.0, anchor
 
 def soft_clip(log_prob, log_prob_old, advantage, weight=1.0):
     """A homogeneous objective that no preset has."""
-    return weight * advantage * jnp.tanh(log_prob - log_prob_old)
+    return weight * advantage * array_namespace(log_prob).tanh(log_prob - log_prob_old)
+
+
+soft_clip.slope = lambda change, m: m / np.cosh(change) ** 2  # type: ignore[attr-defined]
 
 
 def from_best(returns):
@@ -59,7 +61,7 @@ def among_batch(returns):
 among_batch.couples = "batch"  # type: ignore[attr-defined]
 
 
-def compare(model, cases, theta, log_prob, *, param="tabular", observation=None, options=None):
+def compare(model, cases, theta, family, *, param="tabular", observation=None, options=None):
     """Run all cases in one compiled program, and one by one naively."""
     simulators = [
         Simulator(model, c.algorithm, param, group_size=c.group, contexts_per_batch=c.batch)
@@ -89,7 +91,7 @@ def compare(model, cases, theta, log_prob, *, param="tabular", observation=None,
     base = model if isinstance(model, (SequentialBandit, TabularMDP)) else model.model
     data = naive.paths(base, observation)
     for found, c, order in zip(every(theta), cases, orders, strict=True):
-        slow = naive.Iteration(data, c.algorithm, log_prob, theta, c.lr, c.group, c.batch, c.anchor)
+        slow = naive.Iteration(data, c.algorithm, family, theta, c.lr, c.group, c.batch, c.anchor)
         wanted = slow.run(order)
         assert float(found.value_before) == pytest.approx(slow.value(theta), abs=ATOL), c.name
         assert_allclose(found.values, slow.values, rtol=RTOL, atol=ATOL, err_msg=c.name)
@@ -110,7 +112,7 @@ def start(model, seed=0):
     """Logits of a random policy with all actions possible."""
     tables = random_policy(seed, model, 2.0)
     with np.errstate(divide="ignore"):
-        return tuple(jnp.asarray(np.log(t)) for t in tables)
+        return tuple(np.log(t) for t in tables)
 
 
 # Bandit, independent tables ---------------------------------------------------------------------
@@ -174,7 +176,7 @@ CRITICS = [
 )
 def test_bandit_with_independent_tables(cases):
     model = zoo.get("mixed").model
-    compare(model, cases, start(model), naive.tabular())
+    compare(model, cases, start(model), naive.Tabular())
 
 
 # Other models and families ----------------------------------------------------------------------
@@ -209,7 +211,7 @@ MDP_CASES = [
 def test_mdp_with_masks_discount_and_early_ends():
     model = small_mdp()
     masks = [model.mask_by_turn(t) for t in range(3)]
-    compare(model, MDP_CASES, start(model), naive.tabular(masks))
+    compare(model, MDP_CASES, start(model), naive.Tabular(masks))
 
 
 SHARED_CASES = [
@@ -231,8 +233,8 @@ def test_one_table_shared_by_all_turns():
     bandit = SequentialBandit(rng.integers(0, 5, (1, 2, 2, 2)) / 4)
     model = alias(bandit, "last-action", shared=True)
     observation = [layer.rows() for layer in model.graph().layers]
-    theta = jnp.asarray(rng.normal(size=(3, 2)))
-    compare(model, SHARED_CASES, theta, naive.shared, param="shared", observation=observation)
+    theta = rng.normal(size=(3, 2))
+    compare(model, SHARED_CASES, theta, naive.Shared(), param="shared", observation=observation)
 
 
 def test_log_linear_policy():
@@ -245,12 +247,12 @@ def test_log_linear_policy():
         case("simultaneous", "ppo-grae"),
         case("trajectory", "trajectory-ppo"),
     ]
-    theta = jnp.asarray(0.3 * rng.normal(size=2))
+    theta = 0.3 * rng.normal(size=2)
     compare(
         model,
         cases,
         theta,
-        naive.log_linear(features),
+        naive.LogLinear(features),
         param="log-linear",
         options={"features": features},
     )
@@ -272,8 +274,5 @@ def test_actions_as_token_sequences():
     rng = np.random.default_rng(7)
     model = SequentialBandit(rng.integers(0, 3, (1, 4, 4)) / 2.0)
     options = {"vocabulary": (2, 2), "lengths": (2, 2)}
-    theta = tuple(
-        tuple(jnp.asarray(rng.normal(size=(rows * 2**j, 2))) for j in range(2)) for rows in (1, 4)
-    )
-    log_prob = naive.tokens(2, 2)
-    compare(model, TOKEN_CASES, theta, log_prob, param="tokens", options=options)
+    theta = tuple(tuple(rng.normal(size=(rows * 2**j, 2)) for j in range(2)) for rows in (1, 4))
+    compare(model, TOKEN_CASES, theta, naive.Tokens(2, 2), param="tokens", options=options)
