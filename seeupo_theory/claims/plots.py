@@ -1,7 +1,8 @@
 """Figures of the ledger: one a claim, drawn from the data that its rows carry.
 
 A row's `figure` is plain data (``kind``, ``x``, ``series``, axis labels), so that the same numbers
-stand in ``ledger.json`` and in the picture.  The grid of Table 1 is drawn from the verdicts.
+stand in ``ledger.json`` and in the picture.  The grid of Table 1 is drawn from the verdicts.  The
+drawing itself, and its style, is `seeupo_theory.figures`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,14 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
+from seeupo_theory import figures
 from seeupo_theory.claims.ledger import Row
-from seeupo_theory.claims.markdown import COLUMNS, SIGNS, grid
 
-__all__ = ["claim_figure", "draw_data", "grid_figure", "save_all"]
+__all__ = ["claim_figure", "draw_data", "grid_figure", "row_figure", "save_all"]
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's palette: distinct to colour-blind readers."""
-
-VERDICT_COLOURS = {"holds": "#56b4e9", "refuted": "#d55e00", "inconclusive": "#dddddd"}
-
-MARKERS = "os^Dv<"
+HEIGHT = 2.4
+"""Of the figure of a claim, in inches."""
 
 
 def draw_data(axes: Axes, figure: dict[str, Any], title: str) -> None:
@@ -33,28 +29,7 @@ def draw_data(axes: Axes, figure: dict[str, Any], title: str) -> None:
     Raises:
         ValueError: an unknown kind of figure.
     """
-    if figure["kind"] not in ("lines", "bars"):
-        raise ValueError(f"figure kind is {figure['kind']!r}; expected 'lines' or 'bars'")
-    count = len(figure["series"])
-    for i, (label, y) in enumerate(figure["series"].items()):
-        colour = COLOURS[i % len(COLOURS)]
-        if figure["kind"] == "lines":
-            style = "--" if i else "-"
-            x = [float(v) for v in figure["x"]]
-            axes.plot(x, y, style, marker=MARKERS[i % 6], color=colour, label=label)
-        else:
-            width = 0.8 / count
-            at = [k + (i - (count - 1) / 2) * width for k in range(len(figure["x"]))]
-            axes.bar(at, y, width=width, color=colour, label=label)
-    if figure["kind"] == "bars":
-        axes.set_xticks(range(len(figure["x"])), [str(v) for v in figure["x"]])
-    if figure.get("logx"):
-        axes.set_xscale("log", base=2)
-    axes.axhline(0, color="0.6", linewidth=0.6, zorder=0)
-    axes.set(xlabel=figure["xlabel"], ylabel=figure["ylabel"])
-    axes.set_title(title, fontsize=9)
-    axes.legend(fontsize=7, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    figures.draw_data(figure, title, axes=axes)
 
 
 def claim_figure(rows: Iterable[Row]) -> Figure | None:
@@ -62,7 +37,8 @@ def claim_figure(rows: Iterable[Row]) -> Figure | None:
     chosen = [row for row in rows if row.figure is not None]
     if not chosen:
         return None
-    figure = Figure(figsize=(4.2 * len(chosen), 3.2), layout="constrained")
+    size = (figures.COLUMN * len(chosen), HEIGHT)
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
     axes = figure.subplots(1, len(chosen), squeeze=False)
     for ax, row in zip(axes[0], chosen, strict=True):
         draw_data(ax, row.figure or {}, f"{row.id}: {row.verdict}")
@@ -71,58 +47,30 @@ def claim_figure(rows: Iterable[Row]) -> Figure | None:
 
 def grid_figure(rows: Iterable[Row]) -> Figure | None:
     """The verdict grid: a row a preset, a column a setting, two marks a cell."""
-    table = grid(rows)
-    if not table:
+    cells = [row for row in rows if row.claim == "T1"]
+    return figures.verdict_grid(cells) if cells else None
+
+
+def row_figure(row: Row) -> Figure | None:
+    """What a row has to show: its own data, or J along its instance; None where it has neither."""
+    if row.figure is not None:
+        return figures.draw_data(row.figure)
+    instance = row.instance or {}
+    values = [float(v) for v in instance.get("values", ())]
+    if len(values) < 2:
         return None
-    size = (0.62 * len(COLUMNS) + 2.6, 0.42 * len(table) + 2.2)
-    figure = Figure(figsize=size, layout="constrained")
-    ax = figure.subplots()
-    for y, cells in enumerate(table.values()):
-        for x, column in enumerate(COLUMNS):
-            for k, question in enumerate(("monotone", "global")):
-                row = cells.get(column, {}).get(question)
-                if row is None:
-                    continue
-                ax.add_patch(
-                    Rectangle(
-                        (x + k / 2, y),
-                        0.5,
-                        1,
-                        facecolor=VERDICT_COLOURS[row.verdict],
-                        edgecolor="white",
-                    )
-                )
-                ax.text(
-                    x + k / 2 + 0.25,
-                    y + 0.5,
-                    SIGNS[row.verdict],
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                )
-    labels = []
-    for preset, cells in table.items():
-        marks = []
-        for turns in ("ST", "MT"):
-            found = [r for c, q in cells.items() if c[0] == turns for r in q.values()]
-            marks.append(f"{turns} {found[0].paper if found else '·'}")
-        labels.append(f"{preset}  (paper: {', '.join(marks)})")
-    ax.set_yticks([y + 0.5 for y in range(len(table))], labels, fontsize=8)
-    names = ["\n".join((c[1][:3], "G=∞" if c[2] == "exact" else "G=2", c[3][:3])) for c in COLUMNS]
-    ax.set_xticks([x + 0.5 for x in range(len(COLUMNS))], names, fontsize=7)
-    half = len(COLUMNS) / 2
-    for at, text in ((half / 2, "single turn"), (1.5 * half, "multi-turn")):
-        ax.text(at, -0.25, text, ha="center", va="bottom", fontsize=9)
-    ax.axvline(half, color="black", linewidth=1)
-    ax.set(xlim=(0, len(COLUMNS)), ylim=(len(table), -0.9))
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    ax.set_xlabel(
-        "left half of a cell: monotone improvement, right half: global convergence\n"
-        "ind, sha: independent tables, shared weights; det, ran: deterministic, random reward",
-        fontsize=8,
-    )
-    return figure
+    best = row.numbers.get("best_of_class")
+    if best is not None:
+        last = f"after {row.numbers['iterations']}\niterations"
+        return figures.draw_values(
+            [values[0], values[-1]],
+            ["start", last],
+            reference=float(best),
+            reference_label="best J within reach",
+        )
+    many = len(values) > 2
+    names = [f"update {k}" if many else "after the\niteration" for k in range(1, len(values))]
+    return figures.draw_values(values, ["before", *names])
 
 
 def save_all(rows: Iterable[Row], folder: Path) -> list[Path]:
@@ -135,9 +83,6 @@ def save_all(rows: Iterable[Row], folder: Path) -> list[Path]:
     written = []
     for claim, chosen in claims.items():
         figure = grid_figure(chosen) if claim == "T1" else claim_figure(chosen)
-        if figure is None:
-            continue
-        path = folder / f"{claim}.png"
-        figure.savefig(path, dpi=160, metadata={"Software": None})
-        written.append(path)
+        if figure is not None:
+            written.append(figures.save(figure, folder / f"{claim}.png"))
     return written
