@@ -85,10 +85,10 @@ def __getattr__(name: str) -> Any:
 def load_environment(spec: str, **options: Any) -> Environment:
     """Build an environment from a name of `NAMES`, or from `"module:attribute"`, with its options.
 
-    >>> load_environment("bfc")
+    >>> load_environment("bfc")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    llm_bridge.environments.base.EnvironmentFault: environment 'bfc': should be one of appworld, bfcl, function, gymnasium, tabular, textarena, or "module:attribute"
+    llm_bridge.environments.base.EnvironmentFault: environment 'bfc': should be one of appworld, ...
     """
     if spec in NAMES:
         build = __getattr__(NAMES[spec])

@@ -84,10 +84,10 @@ def message(role: str, content: str, **more: Any) -> Message:
 def check_messages(messages: Sequence[Message], where: str = "messages") -> None:
     """Raise `EnvironmentFault` unless every message is a dictionary with a known role and a text.
 
-    >>> check_messages([{"role": "robot", "content": "hi"}])
+    >>> check_messages([{"role": "user", "content": None}])
     Traceback (most recent call last):
     ...
-    llm_bridge.environments.base.EnvironmentFault: messages[0]["role"] = 'robot': should be one of system, user, assistant, tool
+    llm_bridge.environments.base.EnvironmentFault: messages[0]["content"]: should be a text, not NoneType
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
         raise EnvironmentFault(

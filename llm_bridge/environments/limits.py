@@ -24,7 +24,8 @@ class Limits:
     `text_chars`: characters of one assistant text that are read; a longer text is answered by an
     error, never cut. `output_chars`: characters of one message of the environment; a longer one is
     cut in the middle. `calls`: tool calls in one text. `seconds`: wall-clock time of one request to
-    a worker process. `memory_mb`: its address space.
+    a worker process; `episode_seconds`: of all requests of an episode. `memory_mb`: what the worker
+    may allocate.
 
     >>> Limits(seconds=2).seconds
     2
@@ -36,18 +37,19 @@ class Limits:
 
     text_chars: int = 20_000
     output_chars: int = 8_000
-    calls: int = 32
+    calls: int = 64
     seconds: float = 10.0
+    episode_seconds: float = 120.0
     memory_mb: int = 1_024
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if item.name == "seconds":
+            if item.name.endswith("seconds"):
                 if not number or not 0 < value < float("inf"):
                     raise EnvironmentFault(
-                        f"limits.seconds = {value!r}: should be a number above 0"
+                        f"limits.{item.name} = {value!r}: should be a number above 0"
                     )
             elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise EnvironmentFault(
@@ -62,10 +64,10 @@ class Limits:
     def of(cls, value: "Limits | dict[str, Any] | None") -> "Limits":
         """Take limits, a table of a configuration file, or None for the defaults.
 
-        >>> Limits.of({"cals": 3})
+        >>> Limits.of({"cals": 3})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        llm_bridge.environments.base.EnvironmentFault: limits: unknown key 'cals'; should be one of text_chars, output_chars, calls, seconds, memory_mb
+        llm_bridge.environments.base.EnvironmentFault: limits: unknown key 'cals'; should be one of ...
         """
         if value is None:
             return cls()
@@ -85,12 +87,15 @@ class Limits:
 def clip(text: str, limit: int) -> str:
     """Return the text, or its beginning and end with a mark between, at most `limit` characters.
 
+    Half of a surrogate pair, which no tokenizer can encode, becomes a question mark.
+
     >>> clip("short", 100)
     'short'
     >>> out = clip("a" * 5000 + "b" * 5000, 100)
     >>> len(out), out[0], out[-1], "characters left out" in out
     (100, 'a', 'b', True)
     """
+    text = text.encode("utf-8", "replace").decode()
     if len(text) <= limit:
         return text
     room = limit
