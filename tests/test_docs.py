@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 import seeupo_theory as st
 from bandits import zoo, zoo_entry
+from proofs import discover
 from proofs import run as run_proof
 from proofs.verifier import verify
 from seeupo_theory.claims.audit import CHECKS
@@ -69,10 +70,16 @@ def test_the_map_is_the_territory():
             home = ROOT / name if name == "seeupo_theory/" else home
 
 
-def test_row_ids_belong_to_claims():
+def test_rows_and_proofs_of_the_findings_exist():
     table = read("README.md").split("## What it found")[1].split("\n## ")[0]
     ids = re.findall(r"`([A-Z]\d[\w.-]*)`", table)
     assert len(ids) > 15 and {i.split(".")[0] for i in ids} <= set(CHECKS)
+    checks = sorted((ROOT / "seeupo_theory/claims/checks").glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in checks)
+    for name in ids:
+        assert f'"{name}"' in text or f'"{name.split(".")[1]}"' in text, name
+    proofs = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", table))
+    assert proofs and proofs <= set(discover())
 
 
 def test_commands_of_the_makefile():
@@ -218,7 +225,7 @@ def test_commands_of_the_readme(line, tmp_path, monkeypatch):
     assert done.exit_code == 0 and len(done.stdout) > 20
     if "--out" in words:
         assert (tmp_path / words[words.index("--out") + 1]).stat().st_size > 0
-    if "J falls" in line:
+    if "lowers J" in line:
         assert re.search(r"monotone\s+False", done.stdout)
 
 
