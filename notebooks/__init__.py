@@ -1,0 +1,1 @@
+"""Text notebooks, their executed copies, and what builds them."""
