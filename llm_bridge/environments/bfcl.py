@@ -146,8 +146,7 @@ class BFCLMultiTurn:
 
     def spawn(self) -> "BFCLMultiTurn":
         """Another environment of the same tasks; this one keeps the imports of its tools."""
-        if self._hold is None:
-            self._hold = Hold(_BACKEND, preload=_PRELOAD)
+        self._keep()
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._hold = other._worker = other._task = None
@@ -157,6 +156,7 @@ class BFCLMultiTurn:
         """Begin a task, by its id or its index in `tasks`."""
         found = self._find(task)
         self._end()
+        self._keep()
         self._worker = Worker(
             _BACKEND,
             {
@@ -215,6 +215,11 @@ class BFCLMultiTurn:
             self._hold = None
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Keep the imports of the tools from now until `close`."""
+        if self._hold is None:
+            self._hold = Hold(_BACKEND, preload=_PRELOAD)
 
     def _begin_turn(self) -> None:
         self._steps = 0
