@@ -81,5 +81,9 @@ class Policy(Sequence[FloatArray]):
     def __hash__(self) -> int:
         return hash(tuple(table.values.shape for table in self.exact))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are built anew."""
+        return (Policy, (list(self.exact),))
+
     def __repr__(self) -> str:
         return f"Policy({[table.code() for table in self.exact]!r})"

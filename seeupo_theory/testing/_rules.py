@@ -45,7 +45,8 @@ def assert_same_rule(
     NumPy arrays among the arguments become arrays of each library, with the same dtype; everything
     else is passed as it is.  Gradients are those of :math:`\sum_k w_k f_k` with fixed weights w, in
     every floating array, so that each sample's share is seen.  Try the kinks too: at a clip
-    boundary the libraries' own ``min`` and ``clip`` choose different subgradients.
+    boundary the libraries' own ``min`` and ``clip`` choose different subgradients.  JAX compiles
+    each operation for each shape: draw many numbers, but few shapes.
 
     Args:
         jax_fn, torch_fn: functions of the same arguments; they return an array, or a tuple or list
@@ -273,17 +274,18 @@ def assert_lower_bound(
     elif isinstance(objective, str):
         rule = OBJECTIVES[choice(objective, "objective", OBJECTIVES)]
     ratios = np.asarray(RATIO_GRID if ratio is None else ratio, dtype=np.float64).reshape(-1)
+    wrong = ~(np.isfinite(ratios) & (ratios > 0))
+    if wrong.any():
+        raise ValueError(f"ratio is {ratios[wrong.argmax()]}; it should be positive and finite")
     if advantage is None:
         ratios, sizes = (x.reshape(-1) for x in np.meshgrid(ratios, ADVANTAGE_GRID))
     else:
-        given = np.asarray(advantage, dtype=np.float64).reshape(-1)
-        if given.size not in (1, ratios.size) and ratios.size != 1:
+        sizes = np.asarray(advantage, dtype=np.float64).reshape(-1)
+        if sizes.size != ratios.size and 1 not in (sizes.size, ratios.size):
             raise ValueError(
-                f"advantage has {given.size} entries; it should have 1 or {ratios.size}, as ratio"
+                f"advantage has {sizes.size} entries; it should have 1 or {ratios.size}, as ratio"
             )
-        ratios, sizes = np.broadcast_arrays(ratios, given)
-    if not (np.isfinite(ratios) & (ratios > 0)).all():
-        raise ValueError(f"ratio is {ratios.tolist()}; it should be positive and finite")
+        ratios, sizes = np.broadcast_arrays(ratios, sizes)
     log_ratio = np.log(ratios)
     old = np.minimum(0.0, -log_ratio) - np.log(2.0)  # both probabilities are at most 1/2
     out = _numpy(rule(old + log_ratio, old, sizes.copy(), np.ones(ratios.shape)))

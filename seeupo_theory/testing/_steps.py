@@ -30,6 +30,12 @@ OVERSHOOT_TOLERANCE = 1e-12
 OVERSHOOTS = ("reject", "fail", "allow")
 
 
+STEP_OPTIONS = frozenset(
+    ("group_size", "contexts_per_batch", "seed", "param", "options", "theta", "observe")
+)
+"""What `seeupo_theory.step` takes besides switches of the algorithm."""
+
+
 class Overshoot(AssertionError):
     """J fell, but a step so long that it lowers its own surrogate is covered by no theorem."""
 
@@ -81,14 +87,13 @@ def assert_monotone(
     path, rose, order = _fast(chosen, model, policy, options) or _plain(
         chosen, model, policy, options
     )
-    largest = float(np.abs(_leaf_values(model, options)).max())
-    scale = max(1.0, largest)
+    scale = max(1.0, float(np.abs(_leaf_values(model)).max()))
     falls = path[:-1] - path[1:] if each_update else path[:1] - path[-1:]
     if falls.max() <= tolerance * scale:
         return
     if rose >= -OVERSHOOT_TOLERANCE * scale:
-        raise AssertionError(_message("lowers J", chosen, model, policy, options, path, order))
-    _overshot(overshoot, chosen, model, policy, options, path, order)
+        raise AssertionError(_message(chosen, model, policy, options, path, order))
+    _overshot(overshoot, _message(chosen, model, policy, options, path, order))
 
 
 Options = dict[str, Any]
@@ -98,19 +103,16 @@ Measured = tuple[np.ndarray, float, tuple[int, ...] | None]
 
 def _split(algorithm: Algorithm, given: Options) -> tuple[Algorithm, Options]:
     """The algorithm with its switches set, and what `seeupo_theory.step` takes besides."""
-    names = {
-        *("group_size", "contexts_per_batch", "seed", "param", "options", "theta", "observe"),
-    }
-    switches = {key: value for key, value in given.items() if key not in names}
-    options = {key: value for key, value in given.items() if key in names}
+    switches = {key: value for key, value in given.items() if key not in STEP_OPTIONS}
+    options = {key: value for key, value in given.items() if key in STEP_OPTIONS}
     return (algorithm.replace(**switches) if switches else algorithm), options
 
 
-def _leaf_values(model: Any, options: Options) -> np.ndarray:
+def _leaf_values(model: Any) -> np.ndarray:
     from seeupo_theory import api
 
     loaded = api.load(model)
-    return (loaded.graph() if hasattr(loaded, "graph") else loaded).leaf_values
+    return np.asarray((loaded.graph() if hasattr(loaded, "graph") else loaded).leaf_values)
 
 
 def _fast(algorithm: Algorithm, model: Any, policy: Any, options: Options) -> Measured | None:
@@ -173,7 +175,6 @@ def _plain(algorithm: Algorithm, model: Any, policy: Any, options: Options) -> M
 
 
 def _message(
-    what: str,
     algorithm: Algorithm,
     model: Any,
     policy: Any,
@@ -181,21 +182,19 @@ def _message(
     path: np.ndarray,
     order: tuple[int, ...] | None,
 ) -> str:
-    before, after = float(path[0]), float(path[-1])
-    updates = (
-        "all turns at once" if order is None else f"turns {', '.join(str(t + 1) for t in order)}"
-    )
+    at = int((path[:-1] - path[1:]).argmax())
+    start, end = (path[0], path[-1]) if path[-1] < path[0] else (path[at], path[at + 1])
+    turn = f" in the update of turn {order[at] + 1}" if order and path[-1] >= path[0] else ""
+    shown = " → ".join(f"{j:.12g}" for j in path)
     text = (
-        f"{algorithm.name} {what}: {before:.12g} before, {after:.12g} after one iteration "
-        f"(after {updates}: {', '.join(f'{j:.12g}' for j in path[1:])}; "
-        f"largest fall {float((path[:-1] - path[1:]).max()):.3g})\n"
-        f"{problem(model, policy)}\n{step_call(algorithm, options)}"
+        f"{algorithm.name} lowers J by {start - end:.6g}{turn}: {start:.12g} before, {end:.12g} after "
+        f"(the whole iteration: {shown})\n{problem(model, policy)}\n{step_call(algorithm, options)}"
     )
     line = command(algorithm, options)
     return text if line is None else f"{text}\n{line}"
 
 
-def _overshot(overshoot: str, *arguments: Any) -> None:
+def _overshot(overshoot: str, message: str) -> None:
     if overshoot == "allow":
         return
     if overshoot == "reject":
@@ -204,4 +203,4 @@ def _overshot(overshoot: str, *arguments: Any) -> None:
         if hypothesis.currently_in_test_context():
             hypothesis.event("overshoot")
             hypothesis.reject()
-    raise Overshoot(_message("overshoots, and its step lowers J", *arguments))
+    raise Overshoot(f"an inner step lowers its own surrogate, and {message}")
