@@ -217,6 +217,7 @@ def require_merge(merge: str) -> None:
 
 
 def set_name(owner: object, name: object) -> None:
+    """Set the name of a frozen model; anything but a string is a ModelError."""
     if not isinstance(name, str):
         fail(f"name = {name!r}", "should be a string")
     object.__setattr__(owner, "name", name)

@@ -19,7 +19,7 @@ import numpy as np
 
 from bandits.graph import DecisionGraph
 from seeupo_theory.rules import presets
-from seeupo_theory.rules.advantages import ESTIMATORS
+from seeupo_theory.rules.advantages import ESTIMATORS, Grae
 from seeupo_theory.rules.presets import Algorithm
 from seeupo_theory.tabular.evaluate import (
     check_policy,
@@ -144,6 +144,8 @@ class Step(_Result):
         surrogate_rose: every row's surrogate rose, so that improvement theorems speak of this step.
         policy: the new policy, T tables.
         method, standard_error: of the expected advantages.
+        restricted: histories share parameters, so that `optimal_value` (full information) may be
+            out of reach.
     """
 
     algorithm: str
@@ -158,6 +160,7 @@ class Step(_Result):
     method: str
     standard_error: float
     policy: list[Any]
+    restricted: bool
 
 
 def load(model: Any, observe: str | None = None, param: str = "tabular") -> Any:
@@ -246,10 +249,15 @@ def _estimator(name: str | Callable[..., Any] | Algorithm) -> Algorithm:
         return Algorithm(name=name, estimator=name)
     if name in ESTIMATORS:
         rule = ESTIMATORS[name]
+        if not isinstance(rule, Grae):
+            return Algorithm(name=name, estimator=rule)
         return Algorithm(
             name=name, baseline=rule.baseline, normalise=rule.normalise, std_eps=rule.std_eps
         )
-    return presets.get(name)
+    if name in presets.PRESETS or ":" in name:
+        return presets.get(name)
+    known = ", ".join(sorted({*ESTIMATORS, "gae", "exact", *presets.PRESETS}))
+    raise ValueError(f"estimator is {name!r}; expected one of {known}, or module:function")
 
 
 def inspect(model: Any, policy: Policy = None) -> Inspection:
@@ -450,6 +458,7 @@ def step(
             f"the step is not finite (J after each update: {per_turn.tolist()}); use a smaller lr"
         )
     scale = max(1.0, float(np.abs(graph.leaf_values).max()))
+    best = optimum(graph)
     return Step(
         algorithm=chosen.name,
         value_before=before,
@@ -459,10 +468,11 @@ def step(
         monotone=bool((np.diff(path) >= -MONOTONE_ATOL * scale).all()),
         surrogate_gain=np.asarray(outcome.surrogate_gain).tolist(),
         surrogate_rose=bool((np.asarray(outcome.worst_row_gain) >= -MONOTONE_ATOL * scale).all()),
-        optimal_value=optimum(graph).value,
+        optimal_value=best.value,
         method=simulator.plan.method,
         standard_error=float(outcome.standard_error),
         policy=simulator.policy(outcome.theta),
+        restricted=not simulator.param.independent or _row_policy(graph, best.policy)[1],
     )
 
 

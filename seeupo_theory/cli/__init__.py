@@ -18,13 +18,16 @@ from seeupo_theory.cli import claims, models
 __all__ = ["cli", "main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(__version__, prog_name="seeupo")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Exact answers about policy-optimisation algorithms.
 
     MODEL is a JSON file, zoo:NAME, gym:NAME?horizon=12 or openspiel:NAME.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 for _command in (

@@ -104,7 +104,7 @@ def falsify(claim: str, budget: str, out: Path | None, as_json: bool, **argument
         if found.statement:
             console.print(found.statement)
         if found.instance is not None:
-            console.print(found.instance["python"], markup=False, highlight=False)
+            console.print(found.instance["python"], markup=False, highlight=False, soft_wrap=True)
         console.print(
             f"searched {found.searched['instances']} random instances and "
             f"{found.searched['optimiser']} of the optimiser; largest effect {found.worst:.3g}"
@@ -143,7 +143,10 @@ def verify(files: tuple[str, ...], as_json: bool) -> None:
     for name in files:
         named = own / f"{name}.json"
         path = named if named.is_file() and not Path(name).exists() else Path(name)
-        verdict = verify_file(path)
+        try:
+            verdict = verify_file(path)
+        except OSError as error:
+            raise ValueError(f"{name}: cannot be read ({error.strerror})") from None
         results.append({"file": name, "accepted": verdict.accepted, "message": verdict.message})
     result = {"accepted": all(r["accepted"] for r in results), "certificates": results}
 

@@ -40,10 +40,13 @@ def inspect(model: str, policy: str, as_json: bool) -> None:
         console.print(f"value          {result['value']:.12g}")
         console.print(f"optimal value  {result['optimal_value']:.12g}")
         console.print(f"turn gaps      {_matrix(result['turn_gaps'])}")
+        what = "node" if result["aliased"] else "history"
+        if result["aliased"]:
+            console.print("aliased        a policy may be unable to reach the optimal value")
         for t, rows in enumerate(result["optimal_policy"]):
             best = [row.index(max(row)) for row in rows]
             shown = ", ".join(map(str, best[:24])) + (" …" if len(best) > 24 else "")
-            console.print(f"turn {t + 1}: best action of each history: {shown}")
+            console.print(f"turn {t + 1}: best action of each {what}: {shown}")
 
     emit(result, as_json, table)
 
@@ -103,7 +106,9 @@ def step(model: str, policy: str, as_json: bool, **arguments: Any) -> None:
         console.print(f"before            {result['value_before']:.12g}")
         for turn, value in zip(result["updated"], result["per_turn"], strict=True):
             console.print(f"after turn {turn!s:<6} {value:.12g}")
-        console.print(f"optimal value     {result['optimal_value']:.12g}")
+        limit = " (full information; a restricted policy may not reach it)"
+        note = limit if result["restricted"] else ""
+        console.print(f"optimal value     {result['optimal_value']:.12g}{note}", highlight=False)
         colour = "green" if result["monotone"] else "red"
         console.print(f"monotone          [{colour}]{result['monotone']}[/{colour}]")
 

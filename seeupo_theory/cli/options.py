@@ -61,6 +61,7 @@ class Order(click.ParamType):
 
 
 def emit(result: dict[str, Any], as_json: bool, table: Callable[[Any], None]) -> None:
+    """Print the result: as JSON and nothing else, or as the command's table."""
     if as_json:
         click.echo(json.dumps(result, allow_nan=False))
     else:
@@ -70,7 +71,10 @@ def emit(result: dict[str, Any], as_json: bool, table: Callable[[Any], None]) ->
 
 
 def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several option decorators as one, in the order of the help."""
+
     def apply(function: Command) -> Command:
+        """Put the options on a command."""
         for decorator in reversed(decorators):
             function = decorator(function)
         return function
@@ -85,8 +89,16 @@ policy_option = click.option(
     "--policy", default="uniform", help="'uniform', 'zoo' (the entry's own) or a policy file."
 )
 size_options = options(
-    click.option("--group-size", type=Count(), help="Members of a group, or inf."),
-    click.option("--contexts-per-batch", type=Count(), help="Contexts of a batch, or inf."),
+    click.option(
+        "--group-size",
+        type=Count(),
+        help="Members of a group, or inf (default: inf; 8 for advantage and sampled runs).",
+    ),
+    click.option(
+        "--contexts-per-batch",
+        type=Count(),
+        help="Contexts of a batch, or inf (default: inf; 32 for sampled runs).",
+    ),
 )
 switch_options = options(
     click.option("--algorithm", default="seeupo", show_default=True, help="A preset, or module:name."),

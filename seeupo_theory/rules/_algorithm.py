@@ -243,10 +243,10 @@ class Algorithm:
             return self.objective
         if self.ideal:
             raise ValueError(f"objective {self.objective!r} is a closed-form step, not a function")
-        if self.objective == "reinforce":
-            return objectives.reinforce
-        low, high = self.clip_range
-        return objectives.bound_clip(low, high, self.dual_clip)
+        if self.objective == "clip":
+            low, high = self.clip_range
+            return objectives.bound_clip(low, high, self.dual_clip)
+        return objectives.OBJECTIVES[str(self.objective)]
 
     def replace(self, **switches: Any) -> Algorithm:
         """A copy with some switches set; an unknown switch is an error that lists the known ones.

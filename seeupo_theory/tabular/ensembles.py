@@ -34,8 +34,8 @@ from seeupo_theory.tabular.update import Outcome, Settings, iterate
 
 __all__ = ["CHUNK", "Ensemble", "Instances", "instance", "iterate_all", "sample", "take"]
 
-CHUNK = 512
-"""Instances in one compiled batch; small shapes then stay in the processor's cache."""
+CHUNK = 64
+"""Instances in one compiled batch; smaller numbers are padded, so that a shape is compiled once."""
 
 REWARDS = ("deterministic", "random")
 
@@ -214,7 +214,7 @@ def iterate_all(
     n = instances.leaf_values.shape[0]
     parts = []
     for start in range(0, n, CHUNK):
-        index = np.minimum(np.arange(start, start + min(CHUNK, n)), n - 1)
+        index = np.minimum(np.arange(start, start + CHUNK), n - 1)
         kept = min(CHUNK, n - start)
         out = program(take(instances, index), step)
         parts.append(jax.tree.map(lambda x, kept=kept: np.asarray(x)[:kept], out))

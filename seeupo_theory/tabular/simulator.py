@@ -127,8 +127,8 @@ class Simulator:
                 "product_clip is set, but with estimator 'exact' the advantage of a turn is a mean "
                 "over what follows, which has no running product; expected None"
             )
-        if a.order not in ("simultaneous", "random"):
-            turn_order(a.order, self.graph.turns)
+        if a.order != "simultaneous":
+            turn_order(a.order, self.graph.turns, np.random.default_rng(0))
         if callable(a.objective):
             _require_homogeneous(a.objective)
 

@@ -47,6 +47,9 @@ __all__ = ["MAX_HALVINGS", "Outcome", "Settings", "iterate", "trajectory_surroga
 
 Source = Sweeps | PathSums
 
+GUARD_SLACK = 1e-15
+"""A guarded step may lower its objective by this much times (1 + its size): rounding of a sum."""
+
 MAX_HALVINGS = 40
 """A guarded step is halved at most so often (2^-40 of a step changes nothing in a double)."""
 
@@ -122,6 +125,7 @@ def ascend(objective: Any, theta: Any, lr: Array, epochs: int, guard: bool) -> t
     def guarded(x: Any) -> Any:
         start, gradient = jax.value_and_grad(objective)(x)
         floor = jnp.maximum(start, 0.0)
+        floor = floor - GUARD_SLACK * (1.0 + floor)
 
         def falls(state: tuple[Array, Array]) -> Array:
             step, tries = state

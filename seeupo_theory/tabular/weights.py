@@ -260,8 +260,10 @@ def joint_path(lowered: Lowered, tables: Tables, turn: int) -> Array:
 
 
 def with_tokens(table: Array) -> Array:
+    """The table with a token axis: [O, A] becomes [O, A, 1]."""
     return table if table.ndim == 3 else table[..., None]
 
 
 def factor_level(algorithm: Algorithm) -> str:
+    """Level of the running factor: a factor belongs to a whole turn, never to a token."""
     return "sequence" if algorithm.level == "token" else algorithm.level

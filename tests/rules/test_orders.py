@@ -12,7 +12,7 @@ def test_named_orders():
     assert turn_order("reverse", 4) == (3, 2, 1, 0)
     assert turn_order("forward", 4) == (0, 1, 2, 3)
     assert turn_order(np.array([2, 0, 1]), 3) == (2, 0, 1)
-    assert set(ORDERS) == {"reverse", "forward", "random"}
+    assert {"reverse", "forward", "random"} <= set(ORDERS)
 
 
 @given(turns=st.integers(1, 8), seed=st.integers(0, 50))

@@ -244,7 +244,8 @@ def check_c9(effort: Effort) -> list[Row]:
             },
         )
     ]
-    rows.append(_normalisation(effort))
+    if not effort.quick:
+        rows.append(_normalisation(effort))
     rows.append(
         Row(
             id="C9.models",

@@ -84,7 +84,7 @@ def _scaled_only(a: Algorithm, group_size: float) -> bool:
 def _theorem(a: Algorithm, param: str, group_size: float) -> tuple[str, ...]:
     """Proofs that settle monotone improvement of this cell, if any."""
     if a.objective == "reinforce" and a.normalise == "none":
-        return ("baseline-invariance", "smoothness")
+        return ("baseline-invariance", "shared-step-bound")
     if a.credit == "trajectory" and a.normalise == "none" and a.guard:
         return ("trajectory-bound",)
     plain_ratio = a.factor_clip is None and a.product_clip is None and a.reference == "behaviour"
@@ -218,31 +218,56 @@ def _global_independent(
     return "inconclusive", "search", text, numbers, (), None
 
 
-def trap(turns: str, reward: str) -> tuple[Ensemble, Instances]:
-    """A shared-parameter problem with a basin that no local rule leaves.
+@dataclass(frozen=True)
+class Trap:
+    """A shared-parameter problem with a basin that no local rule leaves."""
 
-    One weight θ with features (−1, 0, 1): as θ → −∞ the policy takes action 0, as θ → +∞ action 2.
-    ST: rewards (1, 0, 2).  MT: both turns share θ and are paid for agreeing, 1 for (0, 0), 2 for
-    (2, 2).  From θ = −3 every gradient points to the worse end, which pays 1; the other pays 2.
+    ensemble: Ensemble
+    start: Instances
+    worse: float
+    better: float
+
+
+def trap(turns: str, reward: str) -> Trap:
+    r"""One logit θ serves everything; both ends of it are attractive, and they pay differently.
+
+    MT: both turns take action 1 with probability p = σ(θ) and are paid for agreeing, 1 for (0, 0)
+    and 2 for (1, 1): J = (1 − p)² + 2p² falls until p = 1/3, so that from p < 1/3 every gradient
+    leads to the end that pays 1.
+
+    ST: two contexts of weight 1/2; action 1 has probability σ(θ) in the first, where it pays 1, and
+    σ(−2θ) in the second, where it pays 2.  dJ/dθ = (σ'(θ) − 4 σ'(2θ)) / 2 is positive beyond
+    θ ≈ 1.2, where J rises to 1/2; at θ = −4 it is already 0.98.
+
     With random rewards a leaf pays 0 or twice as much, each with probability one half.
     """
-    agree = {"ST": [1.0, 0.0, 2.0], "MT": [1.0, 0, 0, 0, 0, 0, 0, 0, 2.0]}
-    means = np.array(agree[turns])
-    ensemble = Ensemble((3,) if turns == "ST" else (3, 3), atoms=2, param="log-linear", dimension=1)
-    spread = 0.0 if reward == "deterministic" else 1.0
-    values = np.stack([means * (1 - spread), means * (1 + spread)], axis=-1)[None]
-    features = tuple(
-        np.tile(np.array([-1.0, 0.0, 1.0])[None, None, :, None], (1, rows, 1, 1))
-        for rows in ([1] if turns == "ST" else [1, 3])
+    if turns == "ST":
+        ensemble = Ensemble((2,), contexts=2, atoms=2, param="log-linear")
+        means, slopes = np.array([0.0, 1.0, 0.0, 2.0]), [np.array([1.0, -2.0])]
+        theta, worse, better = 2.0, 0.5, 0.98
+    else:
+        ensemble = Ensemble((2, 2), atoms=2, param="log-linear")
+        means, slopes = np.array([1.0, 0.0, 0.0, 2.0]), [np.ones(1), np.ones(2)]
+        theta, worse, better = -2.0, 1.0, 2.0
+    factor = np.array([1.0, 1.0] if reward == "deterministic" else [0.0, 2.0])
+    values = (means[:, None] * factor)[None]
+    features = []
+    for slope in slopes:
+        table = np.zeros((1, len(slope), 2, 2))
+        table[0, :, 1, 0] = slope
+        features.append(table)
+    contexts = np.full((1, ensemble.contexts), 1 / ensemble.contexts)
+    start = Instances(
+        contexts, values, np.full(values.shape, 0.5), np.array([[theta, 0.0]]), tuple(features)
     )
-    theta = np.array([[-3.0]])
-    return ensemble, Instances(np.ones((1, 1)), values, np.full(values.shape, 0.5), theta, features)
+    return Trap(ensemble, start, worse, better)
 
 
 def _global_shared(
     row: TableRow, a: Algorithm, cell: dict[str, Any], effort: Effort
 ) -> tuple[str, str, str, dict[str, Any], tuple[str, ...], dict[str, Any] | None]:
-    ensemble, start = trap(cell["turns"], cell["reward"])
+    problem = trap(cell["turns"], cell["reward"])
+    ensemble, start = problem.ensemble, problem.start
     order = fixed_order(a, len(ensemble.actions))
     state, values = start, []
     for _ in range(effort.iterations):
@@ -250,20 +275,19 @@ def _global_shared(
         values.append(float(out.value_before[0]))
         state = state._replace(theta=out.theta)
     values.append(float(out.values[0, -1]))
-    worse, better = 1.0, 2.0
     numbers = {
         "iterations": effort.iterations,
         "value_first": values[0],
         "value_last": values[-1],
-        "best_of_class": better,
+        "reached_elsewhere": problem.better,
         "theta_last": float(np.ravel(state.theta)[0]),
     }
     # an algorithm that had left the basin would be above what its worse end pays
-    if np.isfinite(values).all() and values[-1] <= worse + GAP:
+    if np.isfinite(values).all() and values[-1] <= problem.worse + GAP:
         shown = _shown(row, a, cell, (ensemble, start, 0, a.lr), values, effort.iterations)
         text = (
             f"J ends at {values[-1]:.4f}, θ at {numbers['theta_last']:.2f}; the same family "
-            f"reaches {better:g} at the other end of θ"
+            f"reaches {problem.better:g} at the other end of θ"
         )
         return "refuted", "instance", text, numbers, (), shown
     text = f"J ends at {values[-1]:.4f} from a start in the worse basin"
