@@ -28,6 +28,7 @@ _HOME = {
     "Look": "style",
     "look": "style",
     "save": "style",
+    "svg": "style",
     "caption": "style",
     "COLUMN": "style",
     "PAGE": "style",

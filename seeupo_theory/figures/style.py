@@ -11,6 +11,7 @@ before and after.
 
 from __future__ import annotations
 
+import io
 import os
 import textwrap
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from weakref import WeakKeyDictionary
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 __all__ = [
     "COLUMN",
@@ -45,6 +47,7 @@ __all__ = [
     "plain_text",
     "rule",
     "save",
+    "svg",
     "use",
 ]
 
@@ -218,7 +221,8 @@ def caption(drawn: Figure | Axes) -> str:
     """What bands, shading and marks of a figure (or of axes) mean, for the caption of a paper."""
     if drawn in _captions:
         return _captions[drawn]
-    parts = [_captions[a] for a in getattr(drawn, "axes", []) if a in _captions]
+    inside = drawn.axes if isinstance(drawn, Figure) else []
+    parts = [_captions[ax] for ax in inside if ax in _captions]
     return " ".join(dict.fromkeys(parts))
 
 
@@ -232,6 +236,12 @@ def dress(axes: Axes, *, grid: str | None = "y") -> None:
     if grid is not None:
         axes.grid(True, axis=grid, color=GRID, linewidth=0.5)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
+    for text in (axes.xaxis.label, axes.yaxis.label):
+        text.set(fontsize=SIZE, color=INK)
+    for where in ("left", "center", "right"):
+        words = axes.get_title(loc=where)
+        if words:
+            axes.set_title(words, loc=where, fontsize=SIZE, color=INK)
 
 
 def legend(axes: Axes, **options: Any) -> None:
@@ -244,7 +254,8 @@ def legend(axes: Axes, **options: Any) -> None:
 def plain_text(axes: Axes) -> None:
     """Show labels as they are written: a "$" is no formula."""
     shown = axes.get_legend()
-    texts = [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
+    texts = [t for t in axes.get_children() if isinstance(t, Text)]
+    texts += [axes.xaxis.label, axes.yaxis.label]
     texts += [] if shown is None else shown.get_texts()
     for text in texts:
         text.set_parse_math(False)
@@ -283,3 +294,30 @@ def save(figure: Figure, path: str | Path, **rc: Any) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return target
+
+
+_THEME = f"""<style>
+svg {{ --ink: {INK}; --muted: {MUTED}; --grid: {GRID}; }}
+@media screen and (prefers-color-scheme: dark) {{
+  svg {{ --ink: #e6e8ec; --muted: #a4abb6; --grid: #3a4049; }}
+}}
+</style>"""
+
+
+def svg(figure: Figure) -> str:
+    """SVG for a web page: text stays text, no background, axes follow the light or dark theme.
+
+    The result is deterministic, like the files of `save`.
+    """
+    buffer = io.BytesIO()
+    settings: Any = {**STYLE, "svg.fonttype": "none"}
+    with rc_context(settings):
+        figure.savefig(
+            buffer, format="svg", facecolor="none", transparent=True, metadata=_METADATA["svg"]
+        )
+    text = buffer.getvalue().decode("utf-8")
+    text = text[text.index("<svg") :]
+    for name, colour in (("ink", INK), ("muted", MUTED), ("grid", GRID)):
+        text = text.replace(f": {colour}", f": var(--{name})")
+    head = text.index(">") + 1
+    return f"{text[:head]}{_THEME}{text[head:]}"
