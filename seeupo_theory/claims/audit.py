@@ -152,7 +152,7 @@ def audit(
     workers: int = WORKERS,
     progress: Progress | None = None,
 ) -> Ledger:
-    """Run the audit and write ``ledger.json``, ``ledger.md``, ``instances/`` and ``figures/``.
+    """Run the audit; write ``ledger.json``, ``ledger.md``, ``report.html``, instances and figures.
 
     Args:
         out: folder, made if it is missing.
@@ -228,6 +228,7 @@ def _assemble(results: Sequence[dict[str, Any]], quick: bool) -> Ledger:
 
 
 def _write(ledger: Ledger, folder: Path, claim: str | None) -> None:
+    from seeupo_theory.claims import report
     from seeupo_theory.claims.plots import save_all
 
     instances = folder / "instances"
@@ -241,6 +242,7 @@ def _write(ledger: Ledger, folder: Path, claim: str | None) -> None:
     if claim is None:
         save_all(ledger.rows, folder / "figures")
         ledger.write(folder)
+        report.write(ledger, folder)
     else:
         text = json.dumps(ledger.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         write_text(folder / f"{claim}.json", text + "\n")

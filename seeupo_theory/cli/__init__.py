@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from seeupo_theory import __version__
-from seeupo_theory.cli import claims, models
+from seeupo_theory.cli import claims, figures, models
 
 __all__ = ["cli", "main"]
 
@@ -39,6 +39,7 @@ for _command in (
     claims.audit,
     claims.falsify,
     claims.verify,
+    figures.figure,
 ):
     cli.add_command(_command)
 
