@@ -70,14 +70,14 @@ class Sampling:
 def factory(environment: Any) -> Callable[[], Environment]:
     """What makes one environment a row: `spawn`, a class or function, or copies of an instance."""
     if callable(getattr(environment, "spawn", None)):
-        return environment.spawn  # type: ignore[no-any-return]
+        return environment.spawn
     if isinstance(environment, type) or not hasattr(environment, "reset"):
         if not callable(environment):
             raise TypeError(
                 f"environment is a {type(environment).__name__}; it should have reset, step and "
                 "close, or make such a thing when called"
             )
-        return environment  # type: ignore[no-any-return]
+        return environment
     return lambda: copy.deepcopy(environment)
 
 
@@ -164,7 +164,7 @@ def collect(
                 [episodes[k].conversation for k in live],
                 max_tokens=s.max_tokens,
                 temperature=s.temperature,
-                seed=[(seed, *keys[k], t) for k in live],  # type: ignore[misc]
+                seed=[(seed, *keys[k], t) for k in live],
                 tools=tools if any(tools) else None,
             )
             for k, turn in zip(live, turns, strict=True):

@@ -74,7 +74,7 @@ class Policy(Protocol):
         *,
         max_tokens: int,
         temperature: float,
-        seed: int | Sequence[int],
+        seed: int | Sequence[Any],
         tools: Sequence[Any] | None = None,
     ) -> list[Turn]:
         """One reply to each conversation; a row's randomness is that of its own seed."""
@@ -108,7 +108,7 @@ class Policy(Protocol):
         """Undo `state_dict`."""
 
 
-def row_uniforms(seed: int | Sequence[int], rows: int, count: int) -> Any:
+def row_uniforms(seed: int | Sequence[Any], rows: int, count: int) -> Any:
     """Uniform numbers [rows, count]: row i depends on its own seed only, not on the batch.
 
     >>> import numpy as np

@@ -291,7 +291,7 @@ class CausalPolicy:
         *,
         max_tokens: int,
         temperature: float = 1.0,
-        seed: int | Sequence[int] = 0,
+        seed: int | Sequence[Any] = 0,
         tools: Sequence[Any] | None = None,
     ) -> list[Turn]:
         """One reply a conversation.  Where prompt and reply do not fit: an empty, truncated turn.

@@ -147,7 +147,7 @@ class TabularPolicy(nn.Module):
         *,
         max_tokens: int = 1,
         temperature: float = 1.0,
-        seed: int | Sequence[int] = 0,
+        seed: int | Sequence[Any] = 0,
         tools: Sequence[Any] | None = None,
     ) -> list[Turn]:
         """One action word for each conversation of the game."""
