@@ -101,7 +101,7 @@ class Episode:
                     pass  # holds an object, such as a number of mpmath
             return str(result)
         except Exception as error:
-            return f"Error during execution: {error}"
+            return f"Error during execution: {str(error) or type(error).__name__}"
 
 
 def _instances(

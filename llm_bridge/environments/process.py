@@ -212,7 +212,11 @@ class Worker:
         self._connection = ours
         self._owned = (key, host)
         self._finalizer = weakref.finalize(self, _forget, key, host, ours)
-        self._exchange(None, limits.seconds)
+        try:
+            self._exchange(None, limits.seconds)
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, request: dict[str, Any], seconds: float | None = None) -> Any:
         """Send a request, return the answer; an error inside `handle` is an `EnvironmentFault`."""
@@ -247,6 +251,12 @@ class Worker:
         if self._finalizer.detach() is not None:
             self._connection.close()
             _release(*self._owned, self.pid)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def alive(self) -> bool:
