@@ -50,7 +50,7 @@ def code(failure):
     return scope, call, shell
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(problem=problems(TWO_TURNS), lr=st.sampled_from([0.1, 0.5, 2.0]))
 def test_seeupo_on_independent_tables_improves(problem, lr):
     assert_monotone("seeupo", *problem, lr=lr, epochs=5)
@@ -113,7 +113,7 @@ def test_functions_of_the_user_are_algorithms():
 def test_the_fast_route_is_the_same_step(name, size):
     model = SequentialBandit([[[0, 1], [3, "1/2"]], [[1, 0], [0, 2]]], ["1/3", "2/3"])
     policy = Policy([[["1/3", "2/3"], ["1/2", "1/2"]], [["1/4", "3/4"]] * 4])
-    algorithm = PRESETS[name].replace(epochs=3)
+    algorithm = PRESETS[name].replace(epochs=3, guard=False)  # the loop is slow to compile
     options = {"group_size": size, "seed": 4}
     path, rise, order = _fast(algorithm, model, policy, options)
     plain, plain_rise, plain_order = _plain(algorithm, model, policy, options)
