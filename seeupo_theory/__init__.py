@@ -39,7 +39,9 @@ __all__ = ["__version__", *sorted(_HOME)]
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {sorted(_HOME)}")
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; it has {sorted(_HOME)}"
+        )
     module = import_module(f"{__name__}.{_HOME[name]}")
     value = module if _HOME[name] == name else getattr(module, name)
     globals()[name] = value
