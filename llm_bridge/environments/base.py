@@ -13,9 +13,10 @@ Three promises that rollouts rely on:
 - no text, however wrong, raises: it is answered by a message, or ends the episode. What raises is
   wrong use (`StateError`), a wrong task (`TaskError`) or a missing package (`NotInstalledError`).
 
-An environment sees text alone: no token ids, no log-probabilities. It may have two more attributes,
-read through `tools_of` and `tasks_of`: `tools`, the function schemas for a chat template at this
-moment of the episode, and `tasks`, the tasks that `reset` takes.
+An environment sees text alone: no token ids, no log-probabilities. It may have more, all optional:
+`tools`, the function schemas for a chat template at this moment of the episode (`tools_of`);
+`tasks`, the tasks that `reset` takes (`tasks_of`); `spawn()`, which returns another environment of
+the same settings with an episode of its own (rollouts ask for one a row; without it they copy).
 """
 
 import math
