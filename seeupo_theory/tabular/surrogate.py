@@ -57,6 +57,14 @@ def _samples(
     return new, old, positive, negative
 
 
+def _signed(algorithm: Algorithm, new: Array, old: Array, plus: Array, minus: Array) -> Array:
+    """W⁺ f(ρ, 1) + W⁻ f(ρ, −1) of each sample, from one call of the objective."""
+    weight = jnp.stack([plus, minus])
+    sign = jnp.stack([jnp.ones_like(plus), -jnp.ones_like(minus)])
+    both = (jnp.broadcast_to(x, weight.shape) for x in (new, old))
+    return jnp.sum(algorithm.objective_rule()(*both, sign, weight), axis=0)
+
+
 def row_surrogate(
     algorithm: Algorithm, new: Array, old: Array, weights: Weights, reference: Array | None = None
 ) -> Array:
@@ -68,10 +76,7 @@ def row_surrogate(
         weights: signed weights [O, A].
         reference: table of the KL penalty's reference policy; what it never does is not penalised.
     """
-    mine, theirs, positive, negative = _samples(algorithm, new, old, weights)
-    one = jnp.ones_like(mine)
-    objective = algorithm.objective_rule()
-    total = objective(mine, theirs, one, positive) + objective(mine, theirs, -one, negative)
+    total = _signed(algorithm, *_samples(algorithm, new, old, weights))
     out = jnp.sum(total.reshape(total.shape[0], -1), axis=-1)
     if algorithm.kl_coef and reference is not None:
         usable = jnp.isfinite(joint(reference)) & jnp.isfinite(joint(old))
@@ -128,10 +133,7 @@ def trajectory_surrogate(
     With a KL coefficient its penalty is subtracted turn by turn.
     """
     mine, theirs, mass = _whole_paths(lowered, new, old)
-    one = jnp.ones_like(mass)
-    objective = algorithm.objective_rule()
-    gain = objective(mine, theirs, one, mass * positive)
-    gain = gain + objective(mine, theirs, -one, mass * negative)
+    gain = _signed(algorithm, mine, theirs, mass * positive, mass * negative)
     if algorithm.kl_coef and reference is not None:
         for t in range(lowered.turns):
             wanted = joint_path(lowered, reference, t)
