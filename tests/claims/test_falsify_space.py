@@ -49,13 +49,10 @@ ITEMS = [
     ),
 ]  # fmt: skip
 TABULAR, SHARED, LINEAR = ITEMS
-PADDED = [  # the last two points violate their claims
-    (TABULAR, "monotone", get("seeupo").replace(epochs=3), 3.0, "iteration"),
-    (SHARED, "monotone", get("seeupo-official"), 2.0, "update"),
+PADDED = [  # the points of LINEAR violate their claims
+    (TABULAR, "monotone", get("seeupo").replace(epochs=2), 3.0, "iteration"),
     (SHARED, "monotone", get("trajectory-ppo").replace(epochs=2), 2.0, "iteration"),
-    (TABULAR, "unbiased", get("grpo"), 3.0, ""),
-    (SHARED, "global-optimum", get("grpo"), 2.0, "rest"),
-    (LINEAR, "monotone", get("seeupo-official"), 2.0, "iteration"),
+    (LINEAR, "monotone", get("seeupo-official"), 2.0, "update"),
     (LINEAR, "sign", get("grpo"), 2.0, ""),
 ]
 
@@ -69,12 +66,7 @@ def test_padding_changes_no_reading(item, prop, algorithm, size, scope):
     setting = Setting(prop, algorithm, size, float("inf"), scope)
     small = program(setting, tight(item))(stack([embed(tight(item), item)]))
     large = program(setting, LARGE[item.param])(stack([embed(LARGE[item.param], item)]))
-    if (
-        scope == "update"
-    ):  # the update of a trivial turn changes nothing, hence is the worst of risers
-        assert max(small.effect[0], 0) == pytest.approx(large.effect[0], abs=AGREEMENT)
-    else:
-        assert small.effect == pytest.approx(large.effect, abs=AGREEMENT)
+    assert small.effect == pytest.approx(large.effect, abs=AGREEMENT)
     assert small.fails == large.fails and small.overshoot == large.overshoot
     assert small.fails[0] or item is not LINEAR
     assert small.factor == pytest.approx(large.factor, abs=AGREEMENT, nan_ok=True)
