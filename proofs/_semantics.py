@@ -17,7 +17,7 @@ from typing import Any
 from proofs._certificate import Model, Policy, demand
 from proofs.intervals import ONE, ZERO, Number, at_most, clamp, log, sign, sqrt
 
-MAX_GROUPS = 20_000  # multisets of rewards in one context
+MAX_GROUPS = 1_000  # multisets of rewards in one context
 Table = list[list[Number]]
 Parts = list[list[tuple[Number, Number]]]
 

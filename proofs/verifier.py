@@ -78,6 +78,7 @@ from proofs._certificate import (
 from proofs._semantics import Play, best_rows, estimates, iterate, means, pair_up, sweep
 from proofs.intervals import ZERO, Interval, Number, Undecided, sign
 
+MAX_WORK = 20_000  # trajectories times gradient steps
 FORMAT = "seeupo-certificate/1"
 PLACES = 12  # decimals of an interval claim: far coarser than the arithmetic
 PRECISIONS = (128, 256, 512)  # bits, tried in turn until every comparison is decided
@@ -97,6 +98,7 @@ class Verdict:
 
 def step_lowers_value(model: Model, policy: Policy, alg: Any, witness: Any, bits: int) -> Any:
     fields(witness, (), "witness")
+    demand(len(model.trajectories) * alg["epochs"] <= MAX_WORK, "the step is too large to check")
     before = Play(model, policy, policy.table(policy.theta, bits)).value()
     table, gained = iterate(model, policy, alg, bits)
     after = Play(model, policy, table).value()
@@ -281,7 +283,7 @@ def verify(certificate: Any) -> Verdict:
         for name, value in claim.items():
             demand(stated[name] == value, f"claim.{name} is {stated[name]!r}, found {value!r}")
         demand(certificate["sha256"] == digest(certificate), "certificate.sha256 does not match")
-    except (Rejected, RecursionError, OverflowError) as error:
+    except (ValueError, RecursionError, OverflowError) as error:
         return Verdict(False, str(kind), str(error))
     return Verdict(True, kind, message)
 

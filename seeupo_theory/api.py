@@ -234,6 +234,12 @@ def _tables(graph: DecisionGraph, policy: Policy, model: Any = None) -> list[np.
     return check_policy(graph, policy)
 
 
+def _seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed is {seed!r}; expected a whole number from 0 to 4294967295")
+    return seed
+
+
 def _algorithm(algorithm: str | Algorithm, switches: dict[str, Any]) -> Algorithm:
     base = presets.get(algorithm) if isinstance(algorithm, str) else algorithm
     return base.replace(**switches) if switches else base
@@ -355,7 +361,7 @@ def advantage(
         error = 0.0
     else:
         positive, negative, law = leaf_parts(
-            lowered, logs, simulator.settings.law, jax.random.key(seed)
+            lowered, logs, simulator.settings.law, jax.random.key(_seed(seed))
         )
         leaves = [positive - negative] * graph.turns
         error = float(law.standard_error.max())
@@ -449,8 +455,8 @@ def step(
     )
     graph = simulator.graph
     start = simulator.init(_tables(graph, policy, model)) if theta is None else theta
-    order = simulator.order(np.random.default_rng(seed))
-    outcome = simulator.update(start, order=order, key=jax.random.key(seed))
+    order = simulator.order(np.random.default_rng(_seed(seed)))
+    outcome = simulator.update(start, order=order, key=jax.random.key(_seed(seed)))
     before, per_turn = float(outcome.value_before), np.asarray(outcome.values)
     path = np.concatenate([[before], per_turn])
     if not np.isfinite(path).all():
@@ -529,7 +535,7 @@ def run(
         iterations,
         theta=theta,
         seeds=seeds,
-        seed=seed,
+        seed=_seed(seed),
         sampled=sampled,
         progress=progress,
     )

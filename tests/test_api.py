@@ -70,6 +70,13 @@ def test_shared_logit_feels_the_sign_flip_of_group_std():
     assert moved["group", 2] < 0
 
 
+def test_huge_rewards_scale_like_small_ones():
+    small = st.step(SequentialBandit([[2, 1]]), algorithm="seeupo", std_eps=0.0)
+    huge = st.step(SequentialBandit([[2e300, 1e300]]), algorithm="seeupo", std_eps=0.0)
+    np.testing.assert_allclose(huge.policy[0], small.policy[0], rtol=1e-12)
+    assert huge.value_after == pytest.approx(small.value_after * 1e300, rel=1e-12)
+
+
 def test_inspect_optimum_gaps_and_histories():
     result = st.inspect(STUCK)
     assert (result.value, result.optimal_value, result.turns) == (0.5, 1.0, 2)

@@ -140,6 +140,15 @@ def test_a_model_that_cannot_fit_says_so_before_allocating(capsys, tmp_path):
         (["audit", "--claim", "C10"], "C10"),
         (["run", "zoo:xor", "--out", "/nowhere/trace.nc"], "/nowhere"),
         (["frobnicate"], "frobnicate"),
+        (["step", "zoo:xor", "--param", "shared", "--features", "3"], "dimension"),
+        (["step", "zoo:xor", "--param", "log-linear", "--features", "0"], "dimension"),
+        (["step", "zoo:xor", "--param", "network", "--hidden", "0"], "hidden"),
+        (["step", "zoo:xor", "--seed", str(10**30)], "seed"),
+        (["advantage", "zoo:xor", "--seed", "-1"], "seed"),
+        (["step", "zoo:xor", "--epochs", str(10**30)], "epochs"),
+        (["advantage", "zoo:xor", "--group-size", "100000000000"], "group_size"),
+        (["run", "zoo:xor", "--seeds", "10000000000", "--expectation", "sampled"], "available"),
+        (["run", "zoo:xor", "--iterations", "10000000000000"], "available"),
     ],
 )
 def test_wrong_arguments_give_one_line(capsys, arguments, says):

@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -187,8 +187,10 @@ def audit(
         chosen = select(ledger.rows, claim) or list(ledger.rows)
         ledger = Ledger(tuple(chosen), ledger.mode)
     _write(ledger, folder, claim)
-    if claim is None:
-        shutil.rmtree(partial, ignore_errors=True)
+    for name in names:
+        (partial / f"{name}.json").unlink(missing_ok=True)
+    with suppress(OSError):  # results of another, interrupted audit may be left in it
+        partial.rmdir()
     return ledger
 
 

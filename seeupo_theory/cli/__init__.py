@@ -58,6 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         click.echo(f"seeupo: {_one_line(error.format_message())}", err=True)
         sys.exit(2)
-    except (ValueError, OSError, ImportError, MemoryError) as error:
+    except (ValueError, OSError, ImportError, MemoryError, OverflowError) as error:
+        click.echo(f"seeupo: {_one_line(error) or type(error).__name__}", err=True)
+        sys.exit(2)
+    except RuntimeError as error:
+        if type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError"):
+            raise
         click.echo(f"seeupo: {_one_line(error) or type(error).__name__}", err=True)
         sys.exit(2)

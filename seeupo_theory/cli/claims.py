@@ -26,7 +26,9 @@ def audit(quick: bool, out: str, claim: str | None, workers: int, as_json: bool)
     from seeupo_theory.claims import audit as auditing
 
     names = auditing.selected(claim, quick)
-    with Progress(console=Console(stderr=True), disable=as_json) as progress:
+    with Progress(
+        console=Console(stderr=True), disable=as_json or not sys.stderr.isatty()
+    ) as progress:
         bar = progress.add_task("audit", total=len(names))
         running: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,9 @@ def run(model: str, policy: str, as_json: bool, out: Path | None, **arguments: A
     given, options = split(arguments)
     if out is not None and not out.parent.is_dir():
         raise click.BadParameter(f"the folder {out.parent} does not exist", param_hint="--out")
-    with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty()
+    ) as progress:
         task = progress.add_task("iterations", total=given["iterations"])
         trace = api.run(
             model,

@@ -20,6 +20,8 @@ ASCENDED = ("reinforce", "clip")
 IDEAL = ("greedy", "mirror", "clip-argmax")
 CREDITS = ("turn", "trajectory")
 REFERENCES = ("behaviour", "current")
+MAX_EPOCHS = 1_000_000
+"""Gradient steps an update; more is a slip of the finger."""
 CRITICS = ("exact", "tabular")
 SUPPORTS = ("all", "reached")
 
@@ -127,6 +129,8 @@ class Algorithm:
             raise ValueError(
                 f"epochs is {self.epochs!r}; it should be a whole number of at least 1"
             )
+        if self.epochs > MAX_EPOCHS:
+            raise ValueError(f"epochs is {self.epochs}; it should be at most {MAX_EPOCHS}")
         if self.advantage_clip is not None:
             number(self.advantage_clip, "advantage_clip", 0.0, open_low=True)
         if self.dual_clip is not None:

@@ -39,6 +39,9 @@ from seeupo_theory.tabular.population import Parts, split
 
 __all__ = ["MAX_ENTRIES", "Law", "LawPlan", "Parts", "expected_parts", "plan"]
 
+MAX_MEMBERS = 100_000
+"""Largest finite batch: more members differ from the infinite one by less than Monte Carlo sees."""
+
 MAX_ENTRIES = 4_000_000
 """Largest number of array entries enumerated a context before Monte Carlo takes over (32 MB)."""
 
@@ -72,6 +75,13 @@ class Law:
                 raise ValueError(
                     f"{name} is {value}; expected a whole number of at least 1, or inf"
                 )
+
+        finite = [v for v in (self.group_size, self.contexts_per_batch) if v != math.inf]
+        if math.prod(finite) > MAX_MEMBERS:
+            raise ValueError(
+                f"group_size × contexts_per_batch is {math.prod(finite):.3g}; expected at most "
+                f"{MAX_MEMBERS}, or inf for the limit"
+            )
 
     @property
     def coupled(self) -> bool:

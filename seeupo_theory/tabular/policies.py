@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import jax
@@ -295,8 +296,19 @@ def make(name: str, graph: DecisionGraph, **options: Any) -> Parametrisation:
     Raises:
         ValueError: an unknown name (the message lists the known ones).
     """
+    given = set(options)
+    for key in ("dimension", "hidden"):
+        if key in options and not (isinstance(options[key], int) and options[key] >= 1):
+            raise ValueError(f"{key} is {options[key]!r}; expected a whole number of at least 1")
     if name not in PARAMETRISATIONS:
         raise ValueError(f"param is {name!r}; expected one of {sorted(PARAMETRISATIONS)}")
     if name == "log-linear" and "features" not in options:
         options = {"features": random_features(graph, **{"dimension": 2, **options})}
+    known = set(signature(PARAMETRISATIONS[name]).parameters) - {"graph"}
+    if name == "log-linear":
+        known |= {"dimension", "seed"}
+    for key in given:
+        if key not in known:
+            takes = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"option {key!r} does not fit param {name!r}, which takes: {takes}")
     return PARAMETRISATIONS[name](graph, **options)

@@ -65,7 +65,9 @@ def _clamp(x: Array, limit: float | None) -> Array:
 
 
 def _deviation(centred: Array, weight: Array, axis: int | None) -> Array:
-    return jnp.sqrt(jnp.sum(weight * centred**2, axis=axis, keepdims=True))
+    size = jnp.max(jnp.abs(centred), axis=axis, keepdims=True)  # its square may overflow
+    unit = centred / jnp.where(size > 0, size, 1.0)
+    return size * jnp.sqrt(jnp.sum(weight * unit**2, axis=axis, keepdims=True))
 
 
 def infinite_group(a: Algorithm, share: Array, support: Array, probs: Array) -> Array:

@@ -7,6 +7,7 @@ changes from one iteration to the next, is one program an order.  The result is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
+from bandits.limits import require_fits
 from seeupo_theory.tabular import critic as critics
 from seeupo_theory.tabular.diagnostics import divergence, entropy
 from seeupo_theory.tabular.evaluate import optimum
@@ -78,6 +80,14 @@ def run_simulator(
         if count < 1:
             raise ValueError(f"{name} is {count}; expected at least 1")
     start = simulator.init() if theta is None else theta
+    numbers = 8 * seeds * (iterations + 1)
+    settings = simulator.settings
+    if sampled:
+        members = settings.group_size * settings.contexts_per_batch
+        if math.isfinite(members):
+            rows = int(8 * seeds * members * simulator.graph.turns)
+            require_fits(rows, f"batches of {members:g} trajectories for {seeds} seeds")
+    require_fits(numbers, f"the record of {iterations} iterations and {seeds} seeds")
     for leaf in jax.tree.leaves(start) if stacked else ():
         if not jnp.ndim(leaf) or len(leaf) != seeds:
             raise ValueError(

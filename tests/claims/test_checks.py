@@ -164,3 +164,19 @@ def test_c7_verdicts_follow_the_numbers():
     assert rows["C7.batch-finite"].verdict == "refuted"
     assert rows["C7.batch-infinite"].verdict == "holds"
     assert rows["C7.group"].numbers["group_std"][3] == pytest.approx(-0.0892839, abs=1e-6)
+
+
+def test_support_is_an_assumption_of_the_reverse_order():
+    """With an action of probability 0 the reverse order is stuck too, and the row says so."""
+    row = next(r for r in orders.check_c6(SMALL) if r.id == "C6.support")
+    assert any("positive probability" in text for text in row.assumptions)
+    model = zoo.get("stuck-tree").model
+    policy = [[[1.0, 0.0]], [[0.5, 0.5], [0.9, 0.1]]]
+    result = api.step(model, policy, algorithm="haml-greedy", support="reached", order="reverse")
+    assert result.value_after == pytest.approx(0.5) and result.optimal_value == 1.0
+
+
+def test_global_rows_name_what_was_run():
+    row = next(r for r in table1.ROWS if r.preset == "rloo")
+    cells = [c for c in table1.check(SMALL, row) if c.id.endswith("global")]
+    assert all(any("rewards in" in text for text in c.assumptions) for c in cells)

@@ -23,8 +23,6 @@ REDISCOVERIES = {
     "grpo, one turn, random reward": ("grpo", {"turns": 1, "reward": "random"}),
     "grpo, two turns, deterministic reward": ("grpo", {"turns": 2, "reward": "deterministic"}),
     "seeupo, log-linear": ("seeupo", {"param": "log-linear", "reward": "deterministic"}),
-    "seeupo, shared table": ("seeupo", {"param": "shared", "reward": "deterministic"}),
-    "official, log-linear": ("seeupo-official", {"param": "log-linear", "reward": "deterministic"}),
     "official, shared table": ("seeupo-official", {"param": "shared", "reward": "deterministic"}),
 }
 
@@ -47,6 +45,8 @@ def test_rediscovers_a_certified_fall(case, tmp_path, monkeypatch, capsys):
     verdict = verify(stored)
     assert verdict.accepted, verdict.message
     claim = stored["claim"]
+    longer = {**claim, "drop_at_least": "9" + claim["drop_at_least"]}
+    assert not verify({**stored, "claim": longer}).accepted
     assert all(number(gain) > 0 for gain in claim["surrogate_gains"])
     assert result.instance["value_before"] == pytest.approx(
         number(claim["value_before"]), abs=INTERVAL
@@ -74,13 +74,6 @@ def test_rediscovers_a_certified_fall(case, tmp_path, monkeypatch, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert shown["per_turn"] == pytest.approx(result.instance["per_turn"], abs=1e-12)
     assert not shown["monotone"] and shown["surrogate_rose"]
-
-
-def test_a_changed_digit_is_rejected():
-    result = falsify("grpo", turns=1, actions=2, group_size=2, budget=BUDGET)
-    changed = json.loads(json.dumps(result.certificate))
-    changed["claim"]["drop_at_least"] = "9" + changed["claim"]["drop_at_least"]
-    assert verify(result.certificate).accepted and not verify(changed).accepted
 
 
 def test_what_is_found_is_small():

@@ -89,3 +89,11 @@ def test_wrong_requests_are_refused_before_any_work(arguments, message):
     request = {"algorithm": "grpo", **arguments}
     with pytest.raises((ValueError, TypeError), match=message):
         falsify(**request)
+
+
+def test_ideal_steps_on_a_shared_table_are_shown_by_the_simulator():
+    """A row written into a shared table by a trivial turn must not pass for a violation."""
+    result = falsify("haml", actions=2, param="shared", instances=1024, budget=BUDGET)
+    assert result.found and result.status == "numerical"
+    values = [result.instance["value_before"], *result.instance["per_turn"]]
+    assert values[-1] < values[0] and result.instance["surrogate_rose"]

@@ -14,7 +14,7 @@ from seeupo_theory.claims.falsify._coding import Coding
 from seeupo_theory.claims.falsify._draw import draw
 from seeupo_theory.claims.falsify._instance import Instance
 from seeupo_theory.claims.falsify._readings import Setting, program
-from seeupo_theory.claims.falsify._space import Space, embed, extract, stack, take
+from seeupo_theory.claims.falsify._space import Space, embed, extract, stack, take, tight
 from seeupo_theory.rules.presets import get
 from tests.claims.test_falsify_shrink import instances
 
@@ -28,12 +28,6 @@ LARGE = {
     )
     for param in ("tabular", "shared", "log-linear")
 }
-
-
-def tight(item):
-    """The smallest space that holds an instance of two turns and two actions."""
-    symbols = len(item.values())
-    return Space(1, item.actions, item.atoms, symbols, item.param, 2, 2)
 
 
 F = Fraction

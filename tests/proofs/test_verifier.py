@@ -264,3 +264,18 @@ def test_rows_shared_between_turns_have_no_argmax_step():
 def test_what_a_certificate_cannot_state_is_said(name):
     with pytest.raises(NotCertified, match="beyond what a certificate can state"):
         algorithm_json(presets.get(name), 4)
+
+
+@pytest.mark.parametrize(
+    "value", ["1e99999999", "1e-99999999", "1e5000", "1.5", "1_0", "١", " 1", "1/0"]
+)
+def test_numbers_are_plain_fractions_and_rejected_at_once(value):
+    certificate = json.loads((FOLDER / "grpo-step-one-turn.json").read_text(encoding="utf-8"))
+    certificate["algorithm"]["lr"] = value
+    assert not verifier.verify(certificate).accepted
+
+
+def test_what_cannot_be_written_is_rejected_not_raised():
+    certificate = json.loads((FOLDER / "grpo-step-one-turn.json").read_text(encoding="utf-8"))
+    certificate["statement"] = "\ud800"
+    assert not verifier.verify(certificate).accepted

@@ -53,8 +53,8 @@ def check_c2(effort: Effort) -> list[Row]:
         common: dict[str, Any] = {
             "id": f"C2.{part}",
             "claim": "C2",
-            "statement": f"PPO + GRAE ({std}, {family}) never lowers J in an iteration that raises "
-            "its own surrogate",
+            "statement": f"PPO + GRAE ({std}, {family}) never lowers J in an iteration that lowers "
+            "no surrogate (of a row, or of an update where weights are shared)",
             "source": "abstract, §3",
             "paper": "PPO + GRAE breaks PPO's monotonic improvement",
             "assumptions": (family, std, f"G = {size}", "exact expectation", "two turns"),

@@ -80,7 +80,7 @@ def check_c5(effort: Effort) -> list[Row]:
             Row(
                 id=f"C5.{part}",
                 claim="C5",
-                statement=f"an iteration of {preset} that raises its own surrogates does not lower "
+                statement=f"an iteration of {preset} that lowers no surrogate does not lower "
                 f"J ({family}, statistics of {statistics})",
                 source="Theorem 1, App. A",
                 paper="each SeeUPO iteration improves monotonically",

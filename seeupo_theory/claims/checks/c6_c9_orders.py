@@ -135,13 +135,13 @@ def check_c6(effort: Effort) -> list[Row]:
     rows.append(
         Row(
             id="C6.support",
-            statement="reverse order needs no exploration: updating reached histories only, it is "
-            "optimal where forward and random order get stuck",
+            statement="from a policy of full support, argmax steps on reached histories only are "
+            "optimal in reverse order, and can get stuck in forward and in random order",
             paper="positive sampling distribution assumed; not discussed for the order",
             assumptions=(
                 "independent tables",
                 "only reached histories updated",
-                "four binary turns",
+                "the first policy gives every action a positive probability",
             ),
             verdict="holds" if stuck["reverse"] == 0 and stuck["forward"] > 0 else "inconclusive",
             established="proof" if stuck["reverse"] == 0 and stuck["forward"] > 0 else "search",

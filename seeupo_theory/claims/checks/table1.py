@@ -39,6 +39,11 @@ GROUP = 2
 GAP = 1e-2
 """A run has converged when the gap is below this share of the spread of rewards."""
 
+RUNS = (
+    "step 2 (8 for REINFORCE), rewards in [−3, 1], probabilities of at least 1/8 at the start; "
+    "a larger reward or step can saturate a softmax where no run recovers"
+)
+
 STILL = 1e-6
 """A run stands still when J moved less than this share of the spread in its last fifth."""
 
@@ -343,8 +348,10 @@ def _cells(effort: Effort) -> Iterator[dict[str, Any]]:
 
 _NAMES = {"tabular": "independent", "log-linear": "shared"}
 _ASK = {
-    "monotone": "J does not fall over an iteration whose steps raise their own surrogate",
-    "global": "the algorithm ends at the best J that its policies can reach",
+    "monotone": "J does not fall over an iteration that lowers no surrogate, of a row where rows "
+    "are independent, of an update where weights are shared",
+    "global": "its stationary points of full support are optimal, and every run tried ends at the "
+    "best J that its policies can reach",
 }
 
 
@@ -381,6 +388,8 @@ def check(effort: Effort, row: TableRow) -> list[Row]:
         if algorithm.couples == "batch":
             many = GROUP if group == "finite" else "infinitely many"
             assumptions.append(f"statistics of a batch of {many} groups")
+        if cell["question"] == "global":
+            assumptions.append("steps, rewards and starts of the runs tried: " + RUNS)
         if cell["question"] == "monotone":
             assumptions.append(
                 "step at most 1/L" if algorithm.objective == "reinforce" else "step 0.05, 0.5, 2"

@@ -26,7 +26,16 @@ from seeupo_theory.claims.falsify._instance import Instance
 from seeupo_theory.claims.falsify._readings import MIN_EFFECT, Reading, Setting, entries, program
 from seeupo_theory.claims.falsify._record import Count, Finding, Progress
 from seeupo_theory.claims.falsify._shrink import cost, shrink
-from seeupo_theory.claims.falsify._space import Points, Space, embed, extract, places, stack, take
+from seeupo_theory.claims.falsify._space import (
+    Points,
+    Space,
+    embed,
+    extract,
+    places,
+    stack,
+    take,
+    tight,
+)
 
 __all__ = ["Search", "batch_size"]
 
@@ -135,8 +144,17 @@ class Search:
             phase()
             if self._settled():
                 break
-        certified = [f for f in self.kept if f.certificate is not None]
-        return min(certified or self.kept, key=lambda f: cost(f.instance), default=None)
+        found = sorted(self.kept, key=lambda f: (f.certificate is None, cost(f.instance)))
+        return next((f for f in found if self._confirmed(f)), None)
+
+    def _confirmed(self, finding: Finding) -> bool:
+        """Whether the violation stands in the instance's own shape (a certificate is proof of it)."""
+        if finding.certificate is not None:
+            return True
+        reading = self.read(finding.setting, tight(finding.instance), [finding.instance])
+        if not reading.fails[0]:
+            self.count.discarded += 1
+        return bool(reading.fails[0])
 
     def _settled(self) -> bool:
         """Whether what was found so far is good enough, or was looked at for long enough."""
@@ -299,7 +317,8 @@ class Search:
             lambda several: self._stands(setting, space, several, keep),
             stop=lambda: self.over(1.0),
             fixed_lr="lr" in self.fixed or setting.prop != "monotone",
-            fixed_turns=isinstance(setting.algorithm.order, tuple),
+            fixed_turns=isinstance(setting.algorithm.order, tuple)
+            or (setting.algorithm.ideal and space.param == "shared"),
         )
 
     def _certified(

@@ -343,8 +343,8 @@ def note(prop: str, search: Search, finding: Finding | None) -> str:
         )
     if c.discarded:
         parts.append(
-            f"{c.discarded} violations did not survive rounding to fractions, or exact arithmetic "
-            "showed an overshoot"
+            f"{c.discarded} violations did not survive rounding to fractions, or were shown to be "
+            "overshoots by exact arithmetic"
         )
     if c.not_finite:
         parts.append(f"{c.not_finite} evaluations were not finite and were left out")

@@ -3,8 +3,9 @@
 A `Space` fixes what a compiled program depends on; a `Points` holds the numbers, with a leading
 axis n for a batch.  A smaller instance lives in a larger space by padding: contexts of probability
 0, forbidden actions, and turns in front at which only one action is allowed.  None of these
-changes a value, an advantage or a step, so that one program serves the search and every instance
-that the shrinking tries.
+changes a value, an advantage or a gradient step, so that one program serves the search and every
+instance that the shrinking tries.  (An ideal step would write the trivial turn's row into a table
+that other turns share; there the number of turns stays as it is.)
 
 Shapes: n points, C contexts, T turns, A_t actions, H_t histories, N leaves, K atoms, S distinct
 rewards of a context, R rows of a shared table, d features.
@@ -40,6 +41,7 @@ __all__ = [
     "problem",
     "stack",
     "take",
+    "tight",
 ]
 
 PROBABILITY_GRID = 10**6
@@ -166,6 +168,19 @@ def places(space: Space, instance: Instance) -> list[list[int]]:
         count = 1 if t < offset else instance.actions[t - offset]
         out.append([node * width + a for node in out[-1] for a in range(count)])
     return out
+
+
+def tight(instance: Instance) -> Space:
+    """The smallest space of an instance: no padding."""
+    return Space(
+        instance.contexts,
+        instance.actions,
+        instance.atoms,
+        max(len(instance.values(c)) for c in range(instance.contexts)),
+        instance.param,
+        len(instance.probs[0]) if instance.param == "shared" else 1,
+        max(1, len(instance.theta)),
+    )
 
 
 def embed(space: Space, instance: Instance) -> Points:
