@@ -50,7 +50,7 @@ def task_names(quick: bool = False) -> list[str]:
     """All tasks of an audit, longest first."""
     from seeupo_theory.claims.checks.table1 import ROWS
 
-    rows = [f"T1.{r.preset}" for r in ROWS if not quick or r.preset in QUICK_ROWS]
+    rows = [f"T1.{r.preset}" for r in reversed(ROWS) if not quick or r.preset in QUICK_ROWS]
     proofs = [] if quick else [f"proof.{name}" for name in _proof_names()]
     return [*rows, *CHECKS, *proofs, "certificates"]
 
