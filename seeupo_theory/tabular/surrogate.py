@@ -61,8 +61,8 @@ def _signed(algorithm: Algorithm, new: Array, old: Array, plus: Array, minus: Ar
     """W⁺ f(ρ, 1) + W⁻ f(ρ, −1) of each sample, from one call of the objective."""
     weight = jnp.stack([plus, minus])
     sign = jnp.stack([jnp.ones_like(plus), -jnp.ones_like(minus)])
-    both = (jnp.broadcast_to(x, weight.shape) for x in (new, old))
-    return jnp.sum(algorithm.objective_rule()(*both, sign, weight), axis=0)
+    new, old = jnp.broadcast_to(new, weight.shape), jnp.broadcast_to(old, weight.shape)
+    return jnp.sum(algorithm.objective_rule()(new, old, sign, weight), axis=0)
 
 
 def row_surrogate(
