@@ -134,7 +134,9 @@ def _require_tree_fits(mdp: "TabularMDP", starts: IntArray, max_nodes: float) ->
         total += count.sum()
         if total > max_nodes:
             found = f"gives a tree of {total:.4g} nodes by turn {turn + 1}"
-            _too_large(mdp, f"{found} (a smaller horizon needs fewer, merge='return' too)", max_nodes)
+            _too_large(
+                mdp, f"{found} (a smaller horizon needs fewer, merge='return' too)", max_nodes
+            )
 
 
 def _step(
