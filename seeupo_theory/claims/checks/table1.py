@@ -136,10 +136,11 @@ def _monotone(
     lrs: tuple[float, ...] = (0.05, 0.5, 2.0)
     if a.objective == "reinforce":
         lrs = (_safe_lr(ensembles, effort.instances, cell["reward"]),)
+    count = effort.instances // (4 if a.guard else 1)  # a guarded step tries many lengths
     drop = find_drop(
         a,
         ensembles,
-        effort.instances,
+        count,
         lrs=lrs,
         reward=cell["reward"],
         group_size=cell["group_size"],
