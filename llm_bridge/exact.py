@@ -250,12 +250,15 @@ class Exact:
         """Value, action values and visitation of the policy."""
         return evaluate(self.graph, self.tables(policy))
 
-    def action(self, turn: int, reply: Turn) -> int:
-        """Index of the action that a reply is read as."""
+    def action(self, turn: int, reply: Turn, node: int) -> int:
+        """Index of the action that a reply is read as at a node; forbidden words are the no-op."""
         if isinstance(self.game, DecisionGraph):
             return int(reply.ids[0])
         words = self.game.action_words[turn]
-        return words.index(reply.text) if reply.text in words else len(words)
+        found = words.index(reply.text) if reply.text in words else len(words)
+        layer = self.graph.layers[turn]
+        row = node if layer.observation is None else int(layer.observation[node])
+        return found if layer.mask is None or layer.mask[row, found] else len(words)
 
 
 def verdict(before: float, after: float, scale: float = 1.0) -> str:

@@ -34,6 +34,8 @@ __all__ = ["Rows", "Tally", "score_batch", "score_turn"]
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
+MEASURES = ("kl", "kl_reference", "entropy", "ratio_quantiles", "factor_min", "factor_max")
+
 
 class Owner(Protocol):
     """What `Rows` needs of an updater."""
@@ -202,8 +204,8 @@ class Rows:
         out = torch.zeros(len(self.batch), dtype=torch.float64)
         for i, reply in enumerate(self.batch.turns[turn]):
             if reply is not None:
-                action = self.updater.exact.action(turn, reply)
-                out[i] = float(table[int(self.batch.nodes[turn][i]), action])
+                node = int(self.batch.nodes[turn][i])
+                out[i] = float(table[node, self.updater.exact.action(turn, reply, node)])
         for t, factor in self.factors.items():
             out = out * factor if t < turn else out
         return out
@@ -345,8 +347,8 @@ class Rows:
             kls.append(kl_rule.kl_penalty(new, self.sampled[t], "k3", mask)[mask])
             references.append(kl_rule.kl_penalty(new, self.reference[t], "k3", usable)[usable])
             disorder.append(entropy[mask])
-        if not ratios:
-            return {"active": 0.0}
+        if not ratios:  # nobody acts at these turns
+            return {"active": 0.0, "mismatch": self.mismatch} | dict.fromkeys(MEASURES)
         ratio = torch.exp(torch.cat(ratios))
         quantiles = torch.quantile(ratio, torch.tensor(QUANTILES, dtype=ratio.dtype))
         return {

@@ -49,8 +49,8 @@ class TabularText:
     """A finite game in words; see the module.
 
     Args:
-        model: a bandit, an MDP, an aliased model, a `DecisionGraph` that is a tree, or a MODEL
-            string such as "zoo:xor".
+        model: a bandit, an MDP, an aliased model, a `DecisionGraph` that is a tree, a MODEL string
+            such as "zoo:xor", or the nested rewards [context][a1]…[aT] of a bandit.
         contexts: one word a context (default c0, c1, …).
         actions: words of the actions, one list for all turns or one list a turn (default a, b, …).
         replies: words shown for the observations of later turns (default s0, s1, …).
@@ -84,6 +84,10 @@ class TabularText:
             from bandits.load import load
 
             model = load(model)
+        elif isinstance(model, list | tuple):
+            from bandits.sequential import SequentialBandit
+
+            model = SequentialBandit(model)
         self.model = model
         self.base = model if isinstance(model, DecisionGraph) else model.graph(merge="none")
         if not self.base.is_tree:

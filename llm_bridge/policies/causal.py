@@ -129,7 +129,9 @@ class CausalPolicy:
     ) -> CausalPolicy:
         """A loaded model, with adapters and checkpointing switched on as asked."""
         if gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            name = "activation_checkpointing_enable"  # the older name is gradient_…
+            name = name if hasattr(model, name) else "gradient_checkpointing_enable"
+            getattr(model, name)({"use_reentrant": False})
         if lora is not None:
             from peft import LoraConfig, get_peft_model
 

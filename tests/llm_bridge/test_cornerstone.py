@@ -4,7 +4,7 @@ The same batch goes to `llm_bridge.update` (torch, the code that trains a transf
 `seeupo_theory.tabular` (JAX); after every iteration the parameters and J must agree.
 """
 
-import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from bandits import zoo
+from bandits import sample_trajectories, zoo
 from bandits.families import random_bandit, random_mdp
 from llm_bridge.exact import Exact, evaluate
 from llm_bridge.policies.base import Turn
@@ -30,6 +30,14 @@ TOLERANCE = 1e-9
 
 ASCENDED = [name for name, a in PRESETS.items() if not a.ideal]
 CONTEXTS, GROUP, ITERATIONS = 3, 4, 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Programs here run twice: compiling them well would take longer than they do."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def problem(kind):
@@ -81,7 +89,7 @@ def as_turns(batch, graph, group):
     )
 
 
-def both(algorithm, kind="bandit", family="tabular", shuffle=False, options=None, **extra):
+def both(algorithm, kind="bandit", family="tabular"):
     """Paths [(θ, J after every update)] of the bridge and of the simulator on the same batches."""
     graph, tables = problem(kind)
     features = None
@@ -94,12 +102,10 @@ def both(algorithm, kind="bandit", family="tabular", shuffle=False, options=None
     else:
         param = policies.make(family, graph)
         policy = TabularPolicy(graph, tables)
-    simulator = Simulator(
-        graph, algorithm, param, group_size=GROUP, contexts_per_batch=CONTEXTS, **extra
-    )
+    simulator = Simulator(graph, algorithm, param, group_size=GROUP, contexts_per_batch=CONTEXTS)
     logs = [jnp.log(jnp.asarray(t)) for t in tables]
     theta = jnp.zeros(3) if family == "log-linear" else simulator.param.init(logs)
-    settings = options or Options(discount=graph.discount, critic="exact")
+    settings = Options(discount=graph.discount, critic="exact")
     updater = Updater(policy, algorithm, options=settings, exact=Exact(graph))
     reference = simulator.param.log_probs(theta)
     updater.reference = policy.reference()
@@ -116,8 +122,6 @@ def both(algorithm, kind="bandit", family="tabular", shuffle=False, options=None
             return as_turns(drawn, graph, GROUP)
 
         batch = fresh(0)
-        if shuffle:
-            batch = batch.take(np.random.default_rng(k).permutation(len(batch)))
         values = []
 
         def watch(_, values=values):
@@ -157,23 +161,15 @@ def test_every_preset_takes_the_path_of_the_simulator(kind, name):
 
 
 SWITCHES = {
-    "forward": {"order": "forward"},
-    "permutation": {"order": (0, 1)},
-    "current": {"reference": "current"},
-    "factor clip": {"factor_clip": 0.1},
-    "product clip": {"product_clip": 0.1},
-    "kl k1": {"kl_coef": 0.1, "kl_kind": "k1"},
-    "kl k2": {"kl_coef": 0.1, "kl_kind": "k2"},
-    "kl k3": {"kl_coef": 0.1},
-    "dual": {"dual_clip": 1.5, "lr": 2.0},
+    "permutation, k1": {"order": (0, 1), "kl_coef": 0.1, "kl_kind": "k1"},
+    "current, k2": {"reference": "current", "kl_coef": 0.1, "kl_kind": "k2"},
+    "factor clip": {"factor_clip": 0.1, "normalise": "none"},
+    "product clip": {"product_clip": 0.1, "order": "forward"},
+    "group std, k3": {"normalise": "group", "std_eps": 0.0, "kl_coef": 0.1},
+    "dual, loo": {"dual_clip": 1.5, "lr": 2.0, "baseline": "loo"},
     "asymmetric": {"clip": (0.1, 0.3), "lr": 2.0},
-    "gae": {"estimator": "gae", "gae_lambda": 0.5},
-    "gae clipped": {"estimator": "gae", "advantage_clip": 0.2},
-    "group std": {"normalise": "group", "std_eps": 0.0},
-    "no std": {"normalise": "none"},
-    "loo": {"baseline": "loo"},
+    "gae clipped": {"estimator": "gae", "gae_lambda": 0.5, "advantage_clip": 0.2},
     "guard": {"guard": True, "lr": 20.0},
-    "exact": {"estimator": "exact"},
 }
 
 
@@ -185,25 +181,52 @@ def test_every_switch_takes_the_path_of_the_simulator(switch):
     assert moved > 1e-4
 
 
-@pytest.mark.parametrize("name", ["seeupo", "grpo", "happo", "seeupo-official", "trajectory-ppo"])
+@pytest.mark.parametrize("name", ["seeupo", "happo", "trajectory-ppo"])
 def test_shared_parameters_take_the_path_of_the_simulator(name):
     gap, moved = distance(*both(get(name).replace(epochs=3), family="log-linear"))
     assert gap < TOLERANCE
     assert moved > 1e-4
 
 
+def bridge(algorithm, kind="bandit", arrange=None, options=None):
+    """Parameters of the bridge after one iteration on a batch drawn without the simulator."""
+    graph, tables = problem(kind)
+    rng = np.random.default_rng(3)
+    drawn = sample_trajectories(graph, tables, rng, CONTEXTS, GROUP)
+    flat = [np.moveaxis(x, -1, 0).reshape(graph.turns, -1) for x in drawn[1:5]]
+    rows = as_turns(
+        SimpleNamespace(
+            node=flat[0],
+            rows=flat[1],
+            actions=flat[2],
+            active=flat[3],
+            returns=drawn.returns.ravel(),
+        ),
+        graph,
+        GROUP,
+    )
+    policy = TabularPolicy(graph, tables)
+    settings = options or Options(discount=graph.discount, critic="exact")
+    updater = Updater(policy, algorithm, options=settings, exact=Exact(graph))
+    updater.reference = TabularPolicy(graph)
+    updater(rows if arrange is None else rows.take(arrange))
+    return np.concatenate([p.detach().numpy().ravel() for p in policy.parameters()])
+
+
 @pytest.mark.parametrize("name", ["seeupo", "seeupo-official", "grpo", "reinforce++", "ppo"])
 def test_reordered_rows_change_nothing(name):
-    gap, _ = distance(*both(get(name).replace(epochs=3), "ending", shuffle=True))
-    assert gap < TOLERANCE
+    algorithm = get(name).replace(epochs=3)
+    order = np.random.default_rng(0).permutation(CONTEXTS * GROUP)
+    gap = bridge(algorithm, "ending") - bridge(algorithm, "ending", order)
+    assert np.abs(gap[np.isfinite(gap)]).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("size", [1, 5])
 @pytest.mark.parametrize("name", ["seeupo", "ppo", "trajectory-ppo"])
 def test_micro_batches_change_nothing(name, size):
-    options = Options(discount=1.0, critic="exact", micro_batch=size)
-    gap, _ = distance(*both(get(name).replace(epochs=3), options=options))
-    assert gap < TOLERANCE
+    algorithm = get(name).replace(epochs=3)
+    options = Options(critic="exact", micro_batch=size)
+    assert np.abs(bridge(algorithm, options=options) - bridge(algorithm)).max() < TOLERANCE
 
 
 # Each broken rule, by the module and name through which every caller reaches it, and a preset
@@ -214,6 +237,10 @@ def _doubled(rule):
 
 def _shifted(rule):
     return lambda *args, **options: rule(*args, **options) + 0.05
+
+
+def _one_doubled(registry):
+    return {**registry, "reinforce": _doubled(registry["reinforce"])}
 
 
 def _reversed(rule):
@@ -230,7 +257,7 @@ BROKEN = {
     "log ratio": (ratios, "log_ratio", _doubled, "gspo"),
     "token log ratio": (ratios, "log_ratio", _shifted, "grpo"),
     "clip": (objectives, "clip", _doubled, "seeupo"),
-    "reinforce": (objectives, "reinforce", _doubled, "rloo"),
+    "reinforce": (objectives, "OBJECTIVES", _one_doubled, "rloo"),
     "aggregate": (objectives, "aggregate", _doubled, "dr-grpo"),
     "kl": (kl, "kl_penalty", _doubled, "kl"),
     "order": (orders, "turn_order", _reversed, "seeupo"),
@@ -239,34 +266,15 @@ BROKEN = {
 }
 
 
-@functools.cache
-def unbroken(algorithm):
-    """Parameters after the first iteration, on which the bridge and the simulator agree."""
-    mine, theirs = both(algorithm)
-    assert distance(mine, theirs)[0] < TOLERANCE
-    return mine[0][0]
-
-
 @pytest.mark.parametrize("name", BROKEN)
 def test_breaking_a_rule_breaks_the_agreement(name, monkeypatch):
+    """The unbroken path is the simulator's, as tested above; the broken one must leave it."""
     module, rule, break_, preset = BROKEN[name]
     algorithm = get("seeupo").replace(kl_coef=0.3) if preset == "kl" else get(preset)
     algorithm = algorithm.replace(epochs=3, lr=2.0)
-    graph, tables = problem("bandit")
-    whole = unbroken(algorithm)
+    whole = bridge(algorithm)
     monkeypatch.setattr(module, rule, break_(getattr(module, rule)))
-    policy = TabularPolicy(graph, tables)
-    updater = Updater(policy, algorithm, options=Options(critic="exact"), exact=Exact(graph))
-    updater.reference = policy.reference()
-    param = policies.make("tabular", graph)
-    simulator = Simulator(
-        graph, get("seeupo"), param, group_size=GROUP, contexts_per_batch=CONTEXTS
-    )
-    now = [jnp.asarray(x.detach().numpy()) for x in policy.log_tables()]
-    drawn = draw(simulator.lowered, now, CONTEXTS, GROUP, jax.random.key(0))
-    updater(as_turns(drawn, graph, GROUP))
-    own = np.concatenate([p.detach().numpy().ravel() for p in policy.parameters()])
-    assert np.abs(own - whole).max() > 1e-4
+    assert np.abs(bridge(algorithm) - whole).max() > 1e5 * TOLERANCE
 
 
 def test_weighted_rows_give_the_exact_iteration():
