@@ -110,8 +110,8 @@ def run_simulator(
         steps = np.arange(done, done + length)
         keys = None
         if random:
-            each = jax.vmap(lambda k: jax.random.fold_in(key, k))(steps)
-            keys = jax.vmap(lambda k: jax.random.split(k, seeds))(each)
+            # one stream a seed, whatever the number of seeds and iterations
+            keys = jax.vmap(lambda k: jax.vmap(lambda s: _fold(key, k, s))(np.arange(seeds)))(steps)
         state, record = block(order, state, keys, steps < iterations)
         kept = min(length, iterations - done)
         records.append({k: np.asarray(v)[:kept] for k, v in record.items()})
@@ -129,6 +129,10 @@ def run_simulator(
     final = jax.vmap(simulator.param.log_probs)(state.theta)
     policy = [np.exp(np.asarray(t).sum(-1) if t.ndim == 4 else np.asarray(t)) for t in final]
     return Trace(data, policy)
+
+
+def _fold(key: Array, step: Array, seed: Array) -> Array:
+    return jax.random.fold_in(jax.random.fold_in(key, step), seed)
 
 
 def _learns(simulator: Simulator) -> bool:

@@ -29,7 +29,7 @@ from seeupo_theory.tabular.surrogate import cut_share, value
 from seeupo_theory.tabular.update import Outcome, Settings, ascend
 from seeupo_theory.tabular.weights import LocalAdvantage, factor_level, with_tokens
 
-__all__ = ["Batch", "draw", "iterate_sampled"]
+__all__ = ["Batch", "Rows", "draw", "iterate_sampled"]
 
 
 class Batch(NamedTuple):
@@ -110,7 +110,7 @@ def iterate_sampled(
     sampling = param.log_probs(theta)
     reference = sampling if reference is None else reference
     before = value(lowered, sampling)
-    rows = _Rows(settings, lowered, sampling, critic, key)
+    rows = Rows(settings, lowered, sampling, critic, key)
     climb = partial(ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
     values, gains, clipped = [], [], []
     groups = [list(range(lowered.turns))] if order is None else [[t] for t in order]
@@ -120,7 +120,7 @@ def iterate_sampled(
         if algorithm.resample:
             old = current
             if step:
-                rows = _Rows(settings, lowered, current, critic, jax.random.fold_in(key, step))
+                rows = Rows(settings, lowered, current, critic, jax.random.fold_in(key, step))
         if algorithm.credit == "trajectory":
             surrogate, cut = rows.trajectory, rows.trajectory_cut
         else:
@@ -143,7 +143,7 @@ def iterate_sampled(
     return Outcome(theta, before, jnp.stack(values), rise, rise, jnp.stack(clipped), jnp.zeros(()))
 
 
-class _Rows:
+class Rows:
     """A batch with the advantage and the running factor of every row."""
 
     def __init__(

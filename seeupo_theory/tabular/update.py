@@ -43,7 +43,15 @@ from seeupo_theory.tabular.weights import (
     needs_paths,
 )
 
-__all__ = ["MAX_HALVINGS", "Outcome", "Settings", "iterate", "trajectory_surrogate"]
+__all__ = [
+    "MAX_HALVINGS",
+    "Outcome",
+    "Settings",
+    "ascend",
+    "exact_source",
+    "iterate",
+    "trajectory_surrogate",
+]
 
 Source = Sweeps | PathSums
 
@@ -184,7 +192,7 @@ def _ideal_step(
     return jnp.where(some, new, joint(current)), gain * jnp.sum(reached, axis=1)
 
 
-def _source(
+def exact_source(
     settings: Settings, lowered: Lowered, tables: Tables, key: Array | None, critic: Tables | None
 ) -> tuple[Source, Array]:
     """Where the weights come from, and the standard error of the advantages behind them."""
@@ -229,7 +237,7 @@ def iterate(
     sampling = param.log_probs(theta)
     reference = sampling if reference is None else reference
     before = value(lowered, sampling)
-    source, error = _source(settings, lowered, sampling, key, critic)
+    source, error = exact_source(settings, lowered, sampling, key, critic)
     climb = partial(ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
     values, gains, worst, clipped = [], [], [], []
 
@@ -264,7 +272,7 @@ def iterate(
             old = current
             if step:
                 again = None if key is None else jax.random.fold_in(key, step)
-                source, newer = _source(settings, lowered, current, again, critic)
+                source, newer = exact_source(settings, lowered, current, again, critic)
                 error = jnp.maximum(error, newer)
         if algorithm.ideal:
             rises = []
