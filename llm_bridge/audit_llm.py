@@ -6,7 +6,7 @@ counted.  Three families start from the same policy, as far as they can hold it:
 
 - *shared transformer*: a tiny Qwen3, all turns and histories share its weights;
 - *independent tables*: one logit a (history, action), started at the transformer's own tables;
-- *log-linear*: logits φ·θ with random features, θ shared, started at uniform.
+- *log-linear*: logits φ·θ with random features, θ shared, started near uniform over words.
 
 A step size means different things to different families, so each row also holds how far an update
 went: the mean KL from the sampling policy.  Batches are finite (`tasks` × `group` rollouts), so
@@ -69,6 +69,9 @@ PRESETS = (
 FEATURES = 3
 """Length of φ: fewer than a game's logits, so that histories share parameters."""
 
+NOOP_START = 0.05
+"""Odds of the no-op against one word where a log-linear policy starts."""
+
 Z95 = 1.959963984540054
 
 
@@ -90,7 +93,7 @@ class Plan:
 
     games: tuple[str, ...] = ("zoo:xor", "zoo:team-2x2x2")
     presets: tuple[str, ...] = PRESETS
-    lrs: tuple[float, ...] = (0.03, 0.1, 0.3)
+    lrs: tuple[float, ...] = (0.01, 0.03, 0.1)
     table_scale: float = 10.0
     seeds: int = 4
     iterations: int = 4
@@ -116,7 +119,9 @@ class Plan:
 class Row:
     """One line of the ledger: a preset on a game in one family at one step size.
 
-    `updates` counts updates whose verdict is not "unchanged"; `lowered` those that lowered J.
+    `updates` counts updates whose verdict is not "unchanged"; `lowered` those that lowered J,
+    `share` of them with its interval (`low`, `high`).  A sequential preset has one update a turn,
+    others one an iteration; `iterations` and `iterations_lowered` count whole iterations.
     """
 
     game: str
@@ -133,6 +138,8 @@ class Row:
     kl: float
     start: float
     end: float
+    iterations: int
+    iterations_lowered: int
     curve: tuple[float, ...] = field(default=(), repr=False)
 
 
@@ -176,10 +183,13 @@ def _policy(family: str, game: TabularText, transformer: Any, tables: Any, seed:
         return TabularPolicy(game, tables)
     rng = np.random.default_rng([seed, 11])
     shapes = [(x.observations, x.actions) for x in game.graph.layers]
-    features = [rng.normal(size=(*s, FEATURES)) for s in shapes]
-    for f in features:  # the no-op is as unlikely as for the others
-        f[:, -1] = 0.0
-    return TabularPolicy(game, features=features)
+    features = [rng.normal(size=(*s, FEATURES + 1)) for s in shapes]
+    for f in features:  # a feature of its own for the no-op, so that it can start as unlikely
+        f[:, :, -1], f[:, -1, :] = 0.0, 0.0
+        f[:, -1, -1] = 1.0
+    theta = np.zeros(FEATURES + 1)
+    theta[-1] = math.log(NOOP_START)
+    return TabularPolicy(game, features=features, theta=theta)
 
 
 def _run(plan: Plan, family: str, preset: str, lr: float, seed: int, start: Any) -> dict[str, Any]:
@@ -218,6 +228,7 @@ def _run(plan: Plan, family: str, preset: str, lr: float, seed: int, start: Any)
         "lr": lr,
         "status": status,
         "verdicts": [r["verdict"] for r in turns],
+        "iterations": [r["verdict"] for r in records if r["kind"] == "iteration"],
         "changes": [r["J"] - r["J_before"] for r in turns],
         "kl": [r["kl"] or 0.0 for r in turns],
         "J": [turns[0]["J_before"], *(r["J"] for r in turns)],
@@ -300,6 +311,8 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[Row]:
                 kl=float(np.mean([k for run in members for k in run["kl"]])),
                 start=float(curve[0]),
                 end=float(np.mean([run["J"][-1] for run in members])),
+                iterations=sum(len(run["iterations"]) for run in members),
+                iterations_lowered=sum(run["iterations"].count("lowered") for run in members),
                 curve=tuple(float(x) for x in curve),
             )
         )
@@ -343,19 +356,20 @@ def figure(rows: Sequence[Row], path: str | Path) -> None:
                 ax.set_ylabel("share of updates that lowered J")
             if i == len(games) - 1:
                 ax.set_xlabel("mean KL of an update")
-    canvas.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right", fontsize=8)
+    canvas.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     canvas.savefig(path, dpi=150)
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as a Markdown table."""
     head = (
-        "| game | family | preset | step | lowered / updates | share (95 %) | worst drop | KL | "
-        "J start → end |\n|---|---|---|---|---|---|---|---|---|"
+        "| game | family | preset | step | lowered / updates | share (95 %) | whole iterations | "
+        "worst drop | KL | J start → end |\n|---|---|---|---|---|---|---|---|---|---|"
     )
     lines = [
         f"| {r.game} | {r.family} | {r.preset} | {r.lr:g} | {r.lowered} / {r.updates} | "
-        f"{r.share:.2f} ({r.low:.2f}–{r.high:.2f}) | {r.worst:.3f} | {r.kl:.1e} | "
+        f"{r.share:.2f} ({r.low:.2f}–{r.high:.2f}) | {r.iterations_lowered} / {r.iterations} | "
+        f"{r.worst:.3f} | {r.kl:.1e} | "
         f"{r.start:.3f} → {r.end:.3f} |"
         for r in rows
     ]

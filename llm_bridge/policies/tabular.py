@@ -33,7 +33,8 @@ class TabularPolicy(nn.Module):
         problem: a `DecisionGraph`, or a `TabularText` game (then it can also generate).
         tables: T probability tables [O_t, A_t] to start from (default: uniform).
         shared: one table for all turns; rows of equal number are the same row.
-        features: T arrays [O_t, A_t, F]: logits φ·θ with θ [F], which starts at 0.
+        features: T arrays [O_t, A_t, F]: logits φ·θ with θ [F].
+        theta: θ to start from, with features (default: 0).
 
     Raises:
         ValueError: tables or features of the wrong shape.
@@ -46,6 +47,7 @@ class TabularPolicy(nn.Module):
         *,
         shared: bool = False,
         features: Sequence[Any] | None = None,
+        theta: Any = None,
     ) -> None:
         super().__init__()
         self.game = None if isinstance(problem, DecisionGraph) else problem
@@ -59,9 +61,12 @@ class TabularPolicy(nn.Module):
         self.features: list[Tensor] = []
         if features is not None:
             if tables is not None:
-                raise ValueError("tables are given with features; θ starts at 0 there")
+                raise ValueError("tables are given with features; give theta instead")
             self.features = [torch.as_tensor(np.array(f, dtype=float)) for f in features]
-            start = [torch.zeros(self.features[0].shape[-1], dtype=torch.float64)]
+            size = self.features[0].shape[-1]
+            start = [torch.as_tensor(np.array(np.zeros(size) if theta is None else theta, float))]
+            if tuple(start[0].shape) != (size,):
+                raise ValueError(f"theta has shape {tuple(start[0].shape)}; it should be ({size},)")
         else:
             start = [self._logits(t, None if tables is None else tables[t]) for t in self._turns]
             if shared:

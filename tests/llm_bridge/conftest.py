@@ -7,3 +7,8 @@ import torch
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     torch.set_num_threads(1)
+
+
+def pytest_configure(config):
+    """Marks of these tests."""
+    config.addinivalue_line("markers", "slow: a real model, minutes on a busy machine")
