@@ -10,7 +10,7 @@ import pytest
 from proofs.verifier import verify
 from seeupo_theory import cli
 from seeupo_theory.claims.falsify import falsify
-from seeupo_theory.rules.presets import Algorithm
+from seeupo_theory.rules.presets import Algorithm, get
 
 BUDGET = 120.0
 """Seconds; no search below needs more than a few, unless the machine is busy."""
@@ -21,9 +21,12 @@ INTERVAL = 2e-12
 
 REDISCOVERIES = {
     "grpo, one turn, random reward": ("grpo", {"turns": 1, "reward": "random"}),
-    "grpo, two turns, deterministic reward": ("grpo", {"turns": 2, "reward": "deterministic"}),
+    "grpo, two turns, deterministic reward": (
+        "grpo",
+        {"reward": "deterministic", "keep_turns": True},
+    ),
     "seeupo, log-linear": ("seeupo", {"param": "log-linear", "reward": "deterministic"}),
-    "official, shared table": ("seeupo-official", {"param": "shared", "reward": "deterministic"}),
+    "official, shared table": ("seeupo-official", {"param": "shared", "keep_turns": True}),
 }
 
 
@@ -39,6 +42,8 @@ def test_rediscovers_a_certified_fall(case, tmp_path, monkeypatch, capsys):
     assert result.found and result.status == "certified", result.note
     assert result.effect > 0 and result.instance["surrogate_rose"]
     assert result.instance["surrogate_rise_exact"]
+    if options.get("keep_turns"):
+        assert len(result.instance["policy"]["probs"]) == 2
 
     # the verifier, which imports nothing of the search or of the simulator
     stored = json.loads(json.dumps(result.to_dict(), allow_nan=False))["certificate"]
@@ -91,3 +96,12 @@ def test_an_algorithm_object_with_switches_is_reproduced():
     scope = {}
     exec(result.instance["python"], scope)
     assert not scope["result"].monotone
+
+
+def test_a_switch_without_a_flag_leaves_the_python_code():
+    rule = get("seeupo-official").replace(advantage_clip=None)
+    result = falsify(rule, actions=2, param="shared", group_size=2, budget=BUDGET)
+    assert result.status == "certified" and result.instance["command"] is None
+    scope = {}
+    exec(result.instance["python"], scope)
+    assert not scope["result"].monotone and scope["result"].surrogate_rose

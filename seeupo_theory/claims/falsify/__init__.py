@@ -120,6 +120,7 @@ def falsify(
     budget: float = 60.0,
     seed: int = 0,
     instances: int | None = None,
+    keep_turns: bool = False,
     progress: Callable[[Progress], None] | None = None,
     **switches: Any,
 ) -> Falsification:
@@ -136,6 +137,7 @@ def falsify(
         budget: seconds; the search ends within the work under way.
         seed: what is tried.
         instances: end the random phase after so many instances, and the optimiser after as many.
+        keep_turns: do not shrink to fewer turns (what is found in one turn may have another cause).
         progress: called with the state of the search now and then.
         switches: fields of the algorithm to set (lr, epochs, clip, …); what is given is not varied.
 
@@ -153,7 +155,6 @@ def falsify(
         raise ValueError(f"budget is {budget!r}; expected a positive number of seconds")
     if instances is not None and (isinstance(instances, bool) or instances < 1):
         raise ValueError(f"instances is {instances!r}; expected a whole number of at least 1")
-    fixed = frozenset(switches) | ({"group_size"} if group_size is not None else set())
     plan = settings(
         chosen,
         property,
@@ -171,7 +172,7 @@ def falsify(
         seed=seed,
         budget=float(budget),
         lr=float(chosen.lr) if "lr" in switches else None,
-        fixed=fixed & {"lr", "epochs"},
+        fixed=frozenset(switches) & {"lr", "epochs"} | ({"turns"} if keep_turns else set()),
         instances=instances,
         progress=progress,
     )

@@ -77,7 +77,7 @@ class Search:
         settings: (setting, space) pairs, cycled through.
         seed, budget: what is tried, and for how many seconds.
         lr: fixed step size, or None.
-        fixed: names of switches that shrinking leaves alone ("lr", "epochs", "group_size").
+        fixed: what shrinking leaves alone: "lr", "epochs", "group_size", "turns".
         instances: end the random phase after so many instances, and the optimiser likewise.
     """
 
@@ -317,7 +317,8 @@ class Search:
             lambda several: self._stands(setting, space, several, keep),
             stop=lambda: self.over(1.0),
             fixed_lr="lr" in self.fixed or setting.prop != "monotone",
-            fixed_turns=isinstance(setting.algorithm.order, tuple)
+            fixed_turns="turns" in self.fixed
+            or isinstance(setting.algorithm.order, tuple)
             or (setting.algorithm.ideal and space.param == "shared"),
         )
 

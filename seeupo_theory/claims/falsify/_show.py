@@ -255,7 +255,7 @@ def _command(finding: Finding, name: str | None, used: dict[str, Any]) -> str | 
     else:
         words = ["step", *words, "--algorithm", name, "--param", instance.param]
     for switch, value in used.items():
-        if switch not in (*options, *SIZES) or callable(value):
+        if switch not in (*options, *SIZES) or value is None or callable(value):
             return None
         words += _flag(switch, value)
     return shlex.join(["seeupo", *words])
