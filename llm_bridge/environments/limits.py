@@ -98,11 +98,12 @@ def clip(text: str, limit: int) -> str:
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= limit:
         return text
-    room = limit
-    mark = ""
-    for _ in range(2):  # the mark's length depends on the number in it
-        mark = _MARK.format(len(text) - room)
-        room = limit - len(mark)
+    bare = len(_MARK.format(""))
+    digits, room = 0, 0
+    while digits < len(str(len(text) - room)):  # the mark's length depends on the number in it
+        digits += 1
+        room = limit - bare - digits
+    mark = _MARK.format(len(text) - room)
     if room < 2:
         return text[:limit]
     head = (room + 1) // 2
