@@ -64,7 +64,7 @@ def sampled_targets(lowered: Lowered, tables: Tables, batch: Batch, discount: fl
     return out
 
 
-def fit(critic: Tables, targets: Targets, rate: float) -> Tables:
+def fit(critic: Tables, targets: Targets, rate: float | Array) -> Tables:
     """Move every visited row towards its target."""
     return tuple(
         jnp.where(weight > 0, v + rate * (target - v), v)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,9 +23,8 @@ from seeupo_theory.tabular import critic as critics
 from seeupo_theory.tabular.diagnostics import divergence, entropy
 from seeupo_theory.tabular.evaluate import optimum
 from seeupo_theory.tabular.lowering import Lowered
-from seeupo_theory.tabular.policies import Tables
 from seeupo_theory.tabular.sampling import draw
-from seeupo_theory.tabular.simulator import Simulator, Step
+from seeupo_theory.tabular.simulator import Simulator
 from seeupo_theory.tabular.surrogate import value
 from seeupo_theory.tabular.trace import DROP_RTOL, GAP_TOLERANCE, Trace
 
@@ -97,8 +97,12 @@ def run_simulator(
     many = start if stacked else _stack(start, seeds)
     tables = jax.vmap(simulator.param.log_probs)(many)
     state = _State(many, jax.vmap(critics.zeros)(tables) if _learns(simulator) else None)
-    block = _Block(simulator, tables, sampled, critic_rate)
-    first = jax.jit(jax.vmap(block.describe, in_axes=(None, 0)))(simulator.lowered, many)
+    reference = tables if simulator.algorithm.kl_coef else None
+    rates = jnp.asarray(float(simulator.algorithm.lr)), jnp.asarray(float(critic_rate))
+    describe = simulator.compiled(
+        "describe", lambda: jax.jit(jax.vmap(partial(_describe, simulator), in_axes=(None, 0)))
+    )
+    first = describe(simulator.lowered, many)
     rng, key = np.random.default_rng(seed), jax.random.key(seed)
     random = sampled or simulator.plan.method == "monte-carlo"
     length = (
@@ -112,7 +116,10 @@ def run_simulator(
         if random:
             # one stream a seed, whatever the number of seeds and iterations
             keys = jax.vmap(lambda k: jax.vmap(lambda s: _fold(key, k, s))(np.arange(seeds)))(steps)
-        state, record = block(order, state, keys, steps < iterations)
+        block = simulator.compiled(
+            ("run", order, sampled), partial(_program, simulator, order, sampled)
+        )
+        state, record = block(simulator.lowered, rates, state, keys, steps < iterations, reference)
         kept = min(length, iterations - done)
         records.append({k: np.asarray(v)[:kept] for k, v in record.items()})
         turns += [[-1] if order is None else list(order)] * kept
@@ -139,39 +146,38 @@ def _learns(simulator: Simulator) -> bool:
     return simulator.algorithm.estimator == "gae" and simulator.algorithm.critic == "tabular"
 
 
-class _Block:
-    """Some iterations of all seeds as one compiled program for each order."""
+def _describe(simulator: Simulator, lowered: Lowered, theta: Any) -> tuple[Array, Array]:
+    """(J, entropy) of one seed."""
+    tables = simulator.param.log_probs(theta)
+    return value(lowered, tables), entropy(lowered, tables)
 
-    def __init__(self, simulator: Simulator, start: Any, sampled: bool, rate: float):
-        self.simulator, self.sampled, self.rate = simulator, sampled, rate
-        self.reference = start if simulator.algorithm.kl_coef else None
-        self.programs: dict[Any, Any] = {}
 
-    def describe(self, lowered: Lowered, theta: Any) -> tuple[Array, Array]:
-        """(J, entropy) of one seed."""
-        tables = self.simulator.param.log_probs(theta)
-        return value(lowered, tables), entropy(lowered, tables)
+def _fitted(
+    simulator: Simulator, sampled: bool, lowered: Lowered, state: _State, key: Any, rate: Array
+) -> Any:
+    """The learnt critic after one more fit to the policy that is about to be updated."""
+    settings, tables = simulator.settings, simulator.param.log_probs(state.theta)
+    if sampled:
+        shape = (int(settings.contexts_per_batch), int(settings.group_size))
+        batch = draw(lowered, tables, *shape, jax.random.fold_in(key, CRITIC_DRAW))
+        targets = critics.sampled_targets(lowered, tables, batch, settings.discount)
+    else:
+        targets = critics.expected_targets(lowered, tables, settings.discount)
+    return critics.fit(state.critic, targets, rate)
 
-    def _fitted(self, lowered: Lowered, tables: Tables, critic: Any, key: Any) -> Any:
-        settings = self.simulator.settings
-        if self.sampled:
-            shape = (int(settings.contexts_per_batch), int(settings.group_size))
-            batch = draw(lowered, tables, *shape, jax.random.fold_in(key, CRITIC_DRAW))
-            targets = critics.sampled_targets(lowered, tables, batch, settings.discount)
-        else:
-            targets = critics.expected_targets(lowered, tables, settings.discount)
-        return critics.fit(critic, targets, self.rate)
 
-    def _iteration(
-        self, step: Step, lowered: Lowered, state: _State, key: Any, live: Array, reference: Any
+def _program(simulator: Simulator, order: tuple[int, ...] | None, sampled: bool) -> Any:
+    """Some iterations of all seeds, compiled: (state, records [iteration, seed, ...])."""
+    step, param = simulator.step(order, sampled=sampled), simulator.param
+
+    def one(
+        lowered: Lowered, rates: tuple[Array, Array], live: Array, state: _State, key: Any, ref: Any
     ) -> tuple[_State, dict[str, Array]]:
-        """One iteration of one seed; nothing changes where `live` is False."""
-        log_probs, rate = self.simulator.param.log_probs, jnp.asarray(self.simulator.algorithm.lr)
-        before, critic = log_probs(state.theta), None
+        before, critic = param.log_probs(state.theta), None
         if state.critic is not None:
-            critic = self._fitted(lowered, before, state.critic, key)
-        outcome = step(lowered, state.theta, rate, key=key, reference=reference, critic=critic)
-        after = log_probs(outcome.theta)
+            critic = _fitted(simulator, sampled, lowered, state, key, rates[1])
+        outcome = step(lowered, state.theta, rates[0], key=key, reference=ref, critic=critic)
+        after = param.log_probs(outcome.theta)
         record = {
             "value": outcome.values[-1],
             "entropy": entropy(lowered, after),
@@ -185,25 +191,16 @@ class _Block:
         new = _State(outcome.theta, critic)
         return jax.tree.map(lambda a, b: jnp.where(live, a, b), new, state), record
 
-    def __call__(
-        self, order: tuple[int, ...] | None, state: _State, keys: Any, live: np.ndarray
+    def block(
+        lowered: Lowered, rates: Any, state: _State, keys: Any, live: Array, ref: Any
     ) -> tuple[_State, dict[str, Array]]:
-        """Records [iteration, seed, ...] of len(live) iterations; `keys` is [iteration, seed]."""
-        if order not in self.programs:
-            step = self.simulator.step(order, sampled=self.sampled)
+        def body(carry: _State, at: tuple[Any, Array]) -> Any:
+            each = jax.vmap(partial(one, lowered, rates, at[1]))
+            return each(carry, at[0], ref)
 
-            def program(lowered: Lowered, state: _State, keys: Any, live: Any, ref: Any) -> Any:
-                def body(carry: _State, at: tuple[Any, Array]) -> Any:
-                    def one(s: _State, k: Any, r: Any) -> Any:
-                        return self._iteration(step, lowered, s, k, at[1], r)
+        return jax.lax.scan(body, state, (keys, live))
 
-                    return jax.vmap(one)(carry, at[0], ref)
-
-                return jax.lax.scan(body, state, (keys, live))
-
-            self.programs[order] = jax.jit(program)
-        run = self.programs[order]
-        return run(self.simulator.lowered, state, keys, live, self.reference)
+    return jax.jit(block)
 
 
 def _dataset(

@@ -8,7 +8,7 @@ numbers stay in JAX arrays; nothing is written into a caller's array.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -195,12 +195,17 @@ class Simulator:
         if order is None and self.algorithm.order == "random":
             raise ValueError("the algorithm's order is random; draw one with order(rng)")
         turns = self.order() if order is None else turn_order(order, self.graph.turns)
-        if (turns, sampled) not in self._compiled:
-            self._compiled[turns, sampled] = jax.jit(self.step(turns, sampled=sampled))
-        rate = jnp.asarray(float(self.algorithm.lr if lr is None else lr))
-        return self._compiled[turns, sampled](
-            self.lowered, theta, rate, key=key, reference=reference, critic=critic
+        program = self.compiled(
+            ("update", turns, sampled), lambda: jax.jit(self.step(turns, sampled=sampled))
         )
+        rate = jnp.asarray(float(self.algorithm.lr if lr is None else lr))
+        return program(self.lowered, theta, rate, key=key, reference=reference, critic=critic)
+
+    def compiled(self, name: Hashable, make: Callable[[], Any]) -> Any:
+        """The program of that name, made once for this simulator."""
+        if name not in self._compiled:
+            self._compiled[name] = make()
+        return self._compiled[name]
 
     def value(self, theta: Any) -> Array:
         """J(θ)."""
