@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -197,7 +199,13 @@ class Config:
 
 
 def build(config: Config) -> tuple[Any, Any]:
-    """Policy and environment that a configuration's tables name."""
+    """Policy and environment that a configuration's tables name.
+
+    A "module:attribute" may be a file of the working directory.
+    """
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
     from llm_bridge.environments import load_environment
 
     place = dict(config.environment)

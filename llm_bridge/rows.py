@@ -113,6 +113,7 @@ class Rows:
         self.weights = ones if batch.weights is None else batch.weights.to(torch.float64)
         self.factor = Keyed(batch.row_ids, ones)
         self.factors: dict[int, Tensor] = {}
+        self.seen: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self.old: list[Tensor] = []
         self.mask: list[Tensor] = []
         for t in range(batch.horizon):
@@ -142,6 +143,20 @@ class Rows:
         """Log-probabilities and own-token mask of a turn, [R, L]."""
         return score_batch(policy, self.batch, turn, self.options)[:2]
 
+    def look(self, turns: Sequence[int]) -> None:
+        """Score some turns under the parameters as they are now, once for all that ask next.
+
+        `forget` it before the parameters move again.
+        """
+        for t in turns:
+            self.seen[t] = score_batch(
+                self.updater.policy, self.batch, t, self.options, entropy=True
+            )
+
+    def forget(self) -> None:
+        """Undo `look`."""
+        self.seen.clear()
+
     def _importance(self) -> tuple[float, list[Tensor]]:
         """Largest |difference| from generation a token, and truncated weights a turn."""
         largest, out = 0.0, []
@@ -170,7 +185,9 @@ class Rows:
     def advance(self, turn: int) -> None:
         """Multiply every row's running factor by the ratio of an updated turn (Eq. 8)."""
         a = self.algorithm
-        new, _ = self._scored(self.updater.policy, turn)
+        new = (
+            self.seen[turn][0] if turn in self.seen else self._scored(self.updater.policy, turn)[0]
+        )
         level = "sequence" if a.level == "token" else a.level
         options: dict[str, Any] = {"level": level, "factor_clip": a.factor_clip}
         options["active"] = self.active[:, turn]
@@ -304,6 +321,9 @@ class Rows:
 
     def _pair(self, turn: int, live: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Current and old log-probabilities of acting rows in double precision, and their mask."""
+        if turn in self.seen:
+            at = torch.tensor(live)
+            return self.seen[turn][0][at], self.old[turn][at], self.mask[turn][at]
         out = score_turn(self.updater.policy, self.batch, turn, live, self.options)
         new, n = out.log_prob.double(), out.log_prob.shape[1]
         return new, self.old[turn][torch.tensor(live), :n].to(new.device), out.mask
@@ -332,13 +352,11 @@ class Rows:
         return int(sum(self.mask[t].sum() for t in turns))
 
     def after(self, turns: Sequence[int]) -> dict[str, Any]:
-        """What the updated policy does on the turns' rows."""
+        """What the updated policy does on the turns' rows, after `look`."""
         ratios, kls, references, disorder = [], [], [], []
         level = "sequence" if self.algorithm.level == "token" else self.algorithm.level
         for t in turns:
-            new, mask, entropy = score_batch(
-                self.updater.policy, self.batch, t, self.options, entropy=True
-            )
+            new, mask, entropy = self.seen[t]
             live = self.active[:, t]
             if not bool(live.any()):
                 continue

@@ -2,8 +2,10 @@ r"""The loop: rollouts, one iteration of the algorithm, measures, checkpoint.
 
     from llm_bridge import Config, FunctionEnvironment, Trainer, tiny_policy
 
-    environment = FunctionEnvironment(reward=lambda task, reply: float(task in reply))
-    Trainer(Config(preset="seeupo", max_turns=1), tiny_policy(), environment).train()
+    environment = FunctionEnvironment(
+        reward=lambda task, texts: float(task in texts[-1]), tasks=["a", "b"]
+    )
+    Trainer(Config(preset="grpo", max_turns=1, max_tokens=4), tiny_policy(), environment).train()
 
 *Seeds.*  Everything that is drawn in iteration k comes from (seed, k), not from a generator that
 runs on; so an iteration can be repeated alone, and a resumed run is the run that was not stopped,
@@ -320,4 +322,7 @@ def train(
     """Train as a TOML file says; `changes` replace keys of it."""
     config = Config.load(path)
     trainer = Trainer(config.replace(**changes) if changes else config, callbacks=callbacks)
-    return trainer.train(resume=resume)
+    try:
+        return trainer.train(resume=resume)
+    finally:
+        trainer.environment.close()

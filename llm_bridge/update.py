@@ -170,6 +170,7 @@ class Updater:
         first = last = Tally()
         norm = 0.0
         weighted = rows.weighted(turns)
+        rows.forget()
         for epoch in range(self.algorithm.epochs):
             for part in self._mini(len(rows.batch), rng):
                 self.optimiser.zero_grad(set_to_none=True)
@@ -181,6 +182,7 @@ class Updater:
                     self._guarded(rows, turns, weighted, part, tally.value)
                 last = tally
             first = last if epoch == 0 else first
+        rows.look(turns)
         with torch.no_grad():
             final = self._pass(rows, turns, weighted, range(len(rows.batch)), backward=False)
         return {

@@ -319,6 +319,33 @@ def test_the_reference_of_the_ratio_has_two_names():
     assert out["behaviour"] != out["current"]
 
 
+GRADIENT_ATOL = 1e-6
+"""Gradients of a float32 model, added up in another order."""
+
+
+@pytest.mark.parametrize("name", ["seeupo", "grpo", "gspo", "trajectory-ppo"])
+def test_micro_batches_leave_a_transformers_gradient_alone(name):
+    """Rows of different lengths, an early end, KL: split into pieces of 1 and 3 (TRL #6024)."""
+    policy = tiny_policy(0)
+    texts = ["a", "a longer question", "b", "hm", "what now"]
+    ask = [[{"role": "user", "content": t}] for t in texts]
+    first = policy.generate(ask, max_tokens=6, temperature=1.0, seed=0)
+    second = policy.generate(ask, max_tokens=3, temperature=1.0, seed=1)
+    rows = batch([1.0, 0.0, 0.3, 0.7, 0.2], first, [*second[:3], None, second[4]])
+    reference = tiny_policy(1)
+    grads = []
+    for size in (None, 1, 3):
+        algorithm = get(name).replace(kl_coef=0.1, guard=False)
+        options = Options(micro_batch=size)
+        updater = Updater(policy, algorithm, options=options, reference=reference)
+        part = Rows(updater, rows, None)
+        updater.optimiser.zero_grad()
+        updater._pass(part, [0, 1], part.weighted([0, 1]), range(5), backward=True)
+        grads.append(torch.cat([p.grad.ravel() for p in policy.parameters()]))
+    assert grads[0].abs().max() > 1e-2
+    assert max((grads[0] - g).abs().max() for g in grads[1:]) < GRADIENT_ATOL
+
+
 # -- importance weights of generation --------------------------------------------------------------
 
 

@@ -220,6 +220,35 @@ def test_an_own_environment_in_a_few_lines():
     assert result.status == "finished" and 0 <= result.records[-1]["reward"] <= 1
 
 
+OWN = """
+from llm_bridge import FunctionEnvironment
+
+def step(task, texts):
+    return "again" if len(texts) < 2 else None
+
+def reward(task, texts):
+    return sum(task in text for text in texts) / 2
+
+def make():
+    return FunctionEnvironment(reward, step, tasks=["a", "b"])
+"""
+
+
+def test_a_configuration_file_may_name_a_file_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_own_words.py").write_text(OWN)
+    (tmp_path / "run.toml").write_text(
+        'preset = "seeupo"\niterations = 1\ntasks = 2\ngroup = 2\nmax_turns = 2\nmax_tokens = 3\n'
+        'progress = false\ntensorboard = false\noutput = "out"\n'
+        '[environment]\nkind = "my_own_words:make"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    result = train("run.toml")
+    assert result.status == "finished"
+    assert (tmp_path / "out" / "checkpoint-000001.pt").is_file()
+    assert "J" not in result.records[-1]
+
+
 def test_a_run_that_breaks_says_so(tmp_path):
     game = TabularText("zoo:xor")
     policy = TabularPolicy(game)
