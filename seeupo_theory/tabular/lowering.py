@@ -17,8 +17,13 @@ import numpy as np
 from jax import Array
 
 from bandits.graph import DecisionGraph
+from bandits.limits import require_fits
 
 __all__ = ["Lowered", "LoweredLayer", "Paths", "lower", "with_rewards"]
+
+
+RETURN_RTOL = 1e-12
+"""Returns this close, relative to the largest, are one: they are sums of the same rewards."""
 
 
 class LoweredLayer(NamedTuple):
@@ -62,17 +67,36 @@ def _index(values: np.ndarray) -> Array:
     return jnp.asarray(np.asarray(values, dtype=np.int32))
 
 
-def _support(graph: DecisionGraph, leaf_context: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct returns a context, and where each leaf atom stands among them."""
+def _snapped(graph: DecisionGraph) -> np.ndarray:
+    """Leaf values, with sums of rewards that differ by rounding made equal.
+
+    0.1 + 0.2 and 0.3 are one return: without this a group of the two would have a standard
+    deviation.  A bandit's rewards were written down as they are, and stay.
+    """
     values = graph.leaf_values
-    pair = np.stack([np.repeat(leaf_context, values.shape[1]), values.reshape(-1)], axis=1)
-    distinct, inverse = np.unique(pair, axis=0, return_inverse=True)
-    context = distinct[:, 0].astype(int)
-    first = np.searchsorted(context, np.arange(graph.contexts))
-    column = np.arange(len(context)) - first[context]
-    support = np.zeros((graph.contexts, int(column.max()) + 1))
-    support[context, column] = distinct[:, 1]
-    width = np.bincount(context, minlength=graph.contexts)
+    if graph.node_return is None or values.size == 0:
+        return values
+    order = np.argsort(values, axis=None)
+    ascending = values.reshape(-1)[order]
+    step = np.diff(ascending, prepend=-np.inf) > RETURN_RTOL * np.abs(ascending).max()
+    snapped = np.empty(values.size)
+    snapped[order] = ascending[np.flatnonzero(step)][np.cumsum(step) - 1]
+    return snapped.reshape(values.shape)
+
+
+def _support(
+    values: np.ndarray, contexts: int, leaf_context: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct returns a context, and where each leaf atom stands among them."""
+    levels, level = np.unique(values, return_inverse=True)
+    pair = np.repeat(leaf_context, values.shape[1]) * len(levels) + level.reshape(-1)
+    distinct, inverse = np.unique(pair, return_inverse=True)
+    context, level = np.divmod(distinct, len(levels))
+    width = np.bincount(context, minlength=contexts)
+    require_fits(8 * contexts * int(width.max()), f"the distinct returns of {contexts} contexts")
+    column = np.arange(len(context)) - (np.cumsum(width) - width)[context]
+    support = np.zeros((contexts, int(width.max())))
+    support[context, column] = levels[level]
     for c in np.flatnonzero(width < support.shape[1]):
         support[c, width[c] :] = support[c, max(width[c] - 1, 0)]
     return support, column[inverse.reshape(-1)].reshape(values.shape)
@@ -122,7 +146,8 @@ def lower(graph: DecisionGraph, *, paths: bool = False) -> Lowered:
         ValueError: `paths` is asked of a graph that merges histories.
     """
     leaf_context = np.asarray(graph.leaf_contexts())
-    support, support_index = _support(graph, leaf_context)
+    values = _snapped(graph)
+    support, support_index = _support(values, graph.contexts, leaf_context)
     layers = []
     for layer in graph.layers:
         observation = layer.observation
@@ -142,7 +167,7 @@ def lower(graph: DecisionGraph, *, paths: bool = False) -> Lowered:
         context_probs=jnp.asarray(graph.context_probs),
         layers=tuple(layers),
         leaf_context=_index(leaf_context),
-        leaf_values=jnp.asarray(graph.leaf_values),
+        leaf_values=jnp.asarray(values),
         leaf_probs=jnp.asarray(graph.leaf_probs),
         support=jnp.asarray(support),
         support_index=_index(support_index),

@@ -211,7 +211,6 @@ def network(
     x = [jnp.asarray(f, dtype=float) for f in (inputs or one_hot_features(graph))]
     widest = max(layer.actions for layer in graph.layers)
     masks = _masks(graph)
-    rng = np.random.default_rng(seed)
     d = x[0].shape[-1]
 
     def log_probs(theta: dict[str, Array]) -> Tables:
@@ -223,6 +222,7 @@ def network(
         return tuple(out)
 
     def zero() -> dict[str, Array]:
+        rng = np.random.default_rng(seed)
         return {
             "w_in": jnp.asarray(rng.standard_normal((d, hidden)) / np.sqrt(d)),
             "b_in": jnp.zeros(hidden),

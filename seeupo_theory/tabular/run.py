@@ -34,10 +34,6 @@ BLOCK = 50
 """Iterations compiled into one scan, after which progress is reported."""
 
 
-CRITIC_DRAW = 2**31 - 1
-"""Number folded into an iteration's key for the critic's own batch; updates use 0 … T − 1."""
-
-
 class _State(NamedTuple):
     theta: Any
     critic: Any
@@ -159,7 +155,7 @@ def _fitted(
     settings, tables = simulator.settings, simulator.param.log_probs(state.theta)
     if sampled:
         shape = (int(settings.contexts_per_batch), int(settings.group_size))
-        batch = draw(lowered, tables, *shape, jax.random.fold_in(key, CRITIC_DRAW))
+        batch = draw(lowered, tables, *shape, key)
         targets = critics.sampled_targets(lowered, tables, batch, settings.discount)
     else:
         targets = critics.expected_targets(lowered, tables, settings.discount)
@@ -175,7 +171,8 @@ def _program(simulator: Simulator, order: tuple[int, ...] | None, sampled: bool)
     ) -> tuple[_State, dict[str, Array]]:
         before, critic = param.log_probs(state.theta), None
         if state.critic is not None:
-            critic = _fitted(simulator, sampled, lowered, state, key, rates[1])
+            key, key_critic = (None, None) if key is None else tuple(jax.random.split(key))
+            critic = _fitted(simulator, sampled, lowered, state, key_critic, rates[1])
         outcome = step(lowered, state.theta, rates[0], key=key, reference=ref, critic=critic)
         after = param.log_probs(outcome.theta)
         record = {

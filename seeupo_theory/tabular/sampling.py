@@ -110,17 +110,18 @@ def iterate_sampled(
     sampling = param.log_probs(theta)
     reference = sampling if reference is None else reference
     before = value(lowered, sampling)
-    rows = Rows(settings, lowered, sampling, critic, key)
+    groups = [list(range(lowered.turns))] if order is None else [[t] for t in order]
+    keys = jax.random.split(key, len(groups))
+    rows = Rows(settings, lowered, sampling, critic, keys[0])
     climb = partial(ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
     values, gains, clipped = [], [], []
-    groups = [list(range(lowered.turns))] if order is None else [[t] for t in order]
     for step, turns in enumerate(groups):
         current = param.log_probs(theta)
         old = current if algorithm.reference == "current" else sampling
         if algorithm.resample:
             old = current
             if step:
-                rows = Rows(settings, lowered, current, critic, jax.random.fold_in(key, step))
+                rows = Rows(settings, lowered, current, critic, keys[step])
         if algorithm.credit == "trajectory":
             surrogate, cut = rows.trajectory, rows.trajectory_cut
         else:

@@ -31,6 +31,9 @@ from seeupo_theory.tabular.update import Outcome, Settings, iterate
 
 __all__ = ["HasGraph", "Simulator", "graph_for"]
 
+LEAST_WEIGHT = 1e-6
+"""Least γ^(T−1) for GAE: rewards are differences of returns, and stay right to ten digits."""
+
 HOMOGENEITY_RTOL = 1e-9
 """Relative error allowed when a custom objective is probed for f(ρ, 2A) = 2 f(ρ, A)."""
 
@@ -117,10 +120,12 @@ class Simulator:
                 f"objective {a.objective!r} solves one table at a time, which the "
                 f"{settings.param.name} parametrisation cannot represent; use 'tabular' or 'shared'"
             )
-        if a.estimator == "gae" and self.graph.discount == 0 and self.graph.turns > 1:
+        weight = self.graph.discount ** (self.graph.turns - 1)
+        if a.estimator == "gae" and weight < LEAST_WEIGHT:
             raise ValueError(
-                "discount is 0, so that the return does not hold the rewards that GAE needs; "
-                "expected a positive discount"
+                f"discount is {self.graph.discount:g}: the return holds the last reward times "
+                f"{weight:.3g}, too little to tell the rewards that GAE needs; expected a weight "
+                f"of at least {LEAST_WEIGHT:g}"
             )
         if a.estimator == "exact" and a.product_clip is not None:
             raise ValueError(

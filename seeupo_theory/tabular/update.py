@@ -137,7 +137,8 @@ def ascend(objective: Any, theta: Any, lr: Array, epochs: int, guard: bool) -> t
 
         def falls(state: tuple[Array, Array]) -> Array:
             step, tries = state
-            return (objective(move(x, gradient, step)) < floor) & (tries < MAX_HALVINGS)
+            risen = objective(move(x, gradient, step)) >= floor  # False for NaN
+            return ~risen & (tries < MAX_HALVINGS)
 
         step, tries = jax.lax.while_loop(
             falls, lambda s: (s[0] / 2, s[1] + 1), (jnp.asarray(lr, float), jnp.asarray(0))
@@ -237,7 +238,9 @@ def iterate(
     sampling = param.log_probs(theta)
     reference = sampling if reference is None else reference
     before = value(lowered, sampling)
-    source, error = exact_source(settings, lowered, sampling, key, critic)
+    groups = [list(range(lowered.turns))] if order is None else [[t] for t in order]
+    keys = [None] * len(groups) if key is None else list(jax.random.split(key, len(groups)))
+    source, error = exact_source(settings, lowered, sampling, keys[0], critic)
     climb = partial(ascend, lr=lr, epochs=algorithm.epochs, guard=algorithm.guard)
     values, gains, worst, clipped = [], [], [], []
 
@@ -264,15 +267,13 @@ def iterate(
         record(new, (bound(new) - bound(theta))[None], cut)
         return outcome(new)
 
-    groups = [list(range(lowered.turns))] if order is None else [[t] for t in order]
     for step, turns in enumerate(groups):
         current = param.log_probs(theta)
         old = current if algorithm.reference == "current" else sampling
         if algorithm.resample:
             old = current
             if step:
-                again = None if key is None else jax.random.fold_in(key, step)
-                source, newer = exact_source(settings, lowered, current, again, critic)
+                source, newer = exact_source(settings, lowered, current, keys[step], critic)
                 error = jnp.maximum(error, newer)
         if algorithm.ideal:
             rises = []

@@ -105,8 +105,8 @@ def test_rewards_can_be_replaced_inside_traced_code():
 # Refusals ---------------------------------------------------------------------------------------
 
 
-def discount_zero():
-    return random_mdp(0, 2, 2, 2, 0.0)
+def discounted(discount):
+    return random_mdp(0, 2, 2, 3, discount)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,8 @@ def discount_zero():
         (MODEL, P["haml"], {"param": "log-linear"}, "cannot represent"),
         (MODEL, P["seeupo"].replace(order=(0, 1, 2)), {}, r"order is \(0, 1, 2\)"),
         (MODEL, P["happo"].replace(product_clip=0.2), {}, "product_clip is set"),
-        (discount_zero(), P["ppo"], {}, "discount is 0"),
+        (discounted(0.0), P["ppo"], {}, "discount is 0"),
+        (discounted(1e-4), P["ppo"], {}, "holds the last reward times 1e-08"),
         (
             MODEL,
             Algorithm(objective=lambda new, old, a, w=1.0: w * a**2),
@@ -153,6 +154,30 @@ def test_a_model_of_one_turn_and_one_action():
     for name in ("seeupo", "grpo", "ppo", "trajectory-ppo", "haml"):
         out = (simulator := Simulator(model, P[name])).update(simulator.init())
         assert float(out.values[-1]) == 2.0
+
+
+def test_a_guard_refuses_a_step_that_is_not_a_number():
+    """A surrogate that is NaN outside [-1, 1] must not pass as one that does not fall."""
+
+    def fragile(log_prob, log_prob_old, advantage, weight=1.0):
+        change = log_prob - log_prob_old
+        return weight * advantage * change * jnp.where(jnp.abs(change) > 1, jnp.nan, 1.0)
+
+    def probed(log_prob, log_prob_old, advantage, weight=1.0):
+        if isinstance(log_prob, np.ndarray):
+            return weight * advantage * (log_prob - log_prob_old)
+        return fragile(log_prob, log_prob_old, advantage, weight)
+
+    a = P["trajectory-ppo"].replace(objective=probed, epochs=3)
+    simulator = Simulator(MODEL, a)
+    out = simulator.update(simulator.init(), lr=1e3)
+    assert np.isfinite(out.values).all() and float(out.surrogate_gain[-1]) > 0
+
+
+def test_starting_twice_is_starting_once():
+    simulator = Simulator(MODEL, P["ppo-grae"], "network", hidden=3)
+    for one, two in zip(*map(jax.tree.leaves, (simulator.init(), simulator.init())), strict=True):
+        assert_array_equal(one, two)
 
 
 def test_infinite_sizes_are_the_default():
