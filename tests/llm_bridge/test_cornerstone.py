@@ -114,11 +114,13 @@ def both(algorithm, kind="bandit", family="tabular"):
         rng = np.random.default_rng(k)
         order = simulator.order(rng)
         key = jax.random.key(k)
+        keys = jax.random.split(key, 1 if order is None else len(order))  # one an update
 
-        def fresh(step, key=key):
+        def fresh(step, keys=keys):
             now = [x.detach().numpy() for x in policy.log_tables()]
-            again = jax.random.fold_in(key, step) if step else key
-            drawn = draw(simulator.lowered, [jnp.asarray(x) for x in now], CONTEXTS, GROUP, again)
+            drawn = draw(
+                simulator.lowered, [jnp.asarray(x) for x in now], CONTEXTS, GROUP, keys[step]
+            )
             return as_turns(drawn, graph, GROUP)
 
         batch = fresh(0)
@@ -169,7 +171,7 @@ SWITCHES = {
     "dual, loo": {"dual_clip": 1.5, "lr": 2.0, "baseline": "loo"},
     "asymmetric": {"clip": (0.1, 0.3), "lr": 2.0},
     "gae clipped": {"estimator": "gae", "gae_lambda": 0.5, "advantage_clip": 0.2},
-    "guard": {"guard": True, "lr": 20.0},
+    "guard": {"guard": True, "lr": 10.0},
 }
 
 
