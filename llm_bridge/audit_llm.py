@@ -93,9 +93,9 @@ class Plan:
 
     games: tuple[str, ...] = ("zoo:xor", "zoo:team-2x2x2")
     presets: tuple[str, ...] = PRESETS
-    lrs: tuple[float, ...] = (0.01, 0.03, 0.1)
-    table_scale: float = 10.0
-    seeds: int = 4
+    lrs: tuple[float, ...] = (0.003, 0.01, 0.03)
+    table_scale: float = 30.0
+    seeds: int = 6
     iterations: int = 4
     tasks: int = 8
     group: int = 16

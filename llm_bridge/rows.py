@@ -362,7 +362,8 @@ class Rows:
                 continue
             ratios.append(ratio_rule.log_ratio(new, self.old[t], mask, level=level)[live])
             usable = mask & torch.isfinite(self.reference[t])
-            kls.append(kl_rule.kl_penalty(new, self.sampled[t], "k3", mask)[mask])
+            # the samples are those of π_k: k3 the other way round estimates KL(π_k‖π_θ)
+            kls.append(kl_rule.kl_penalty(self.sampled[t], new, "k3", mask)[mask])
             references.append(kl_rule.kl_penalty(new, self.reference[t], "k3", usable)[usable])
             disorder.append(entropy[mask])
         if not ratios:  # nobody acts at these turns

@@ -416,6 +416,15 @@ def test_a_step_makes_the_better_reply_likelier(name):
     assert change[0] > 1e-4 and change[0] > change[1]
 
 
+def test_the_reported_kl_is_that_from_the_sampling_policy():
+    """Every symbol once, weighted equally under a uniform policy: the mean is the divergence."""
+    policy = Symbols((0.0,) * SYMBOLS)
+    rows = batch([1.0, 0.0, 0.0, 0.0, 0.0], [turn([a]) for a in range(SYMBOLS)])
+    after, reports = step(get("ppo-grae").replace(epochs=1, lr=20.0), rows, policy)
+    wanted = -np.log(SYMBOLS) - float(torch.log_softmax(after, -1).mean())
+    assert wanted > 1 and reports[0].metrics["kl"] == pytest.approx(wanted)
+
+
 # -- estimators on rows ----------------------------------------------------------------------------
 
 
