@@ -155,6 +155,14 @@ def test_support_decides_about_rows_that_are_not_reached(preset, support, row):
     assert_allclose(new[0][0], [0.0, 1.0] if taken_up else [1.0, 0.0], atol=ATOL)
 
 
+def test_an_action_taken_up_counts_for_the_turns_before():
+    """Turn 2 never took its best action; once it does, turn 1 must see what that is worth."""
+    policy = [np.array([[0.5, 0.5]]), np.array([[0.5, 0.5], [1.0, 0.0]])]
+    new, values = sweep(BEHIND, PRESETS["haml-greedy"], policy, (1, 0))
+    assert_allclose(new[0][0], [0.0, 1.0], atol=ATOL)
+    assert values[-1] == 1.0
+
+
 def test_sampled_advantages_know_nothing_of_what_is_never_taken():
     model = BEHIND
     for objective in ("greedy", "mirror", "clip-argmax"):

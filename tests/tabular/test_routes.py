@@ -20,6 +20,8 @@ from seeupo_theory.tabular.lowering import lower
 from seeupo_theory.tabular.simulator import Simulator
 from seeupo_theory.tabular.weights import PathSums, Sweeps, leaf_parts, needs_paths
 
+from . import naive
+
 ATOL = 1e-12
 P = {name: a.replace(epochs=min(a.epochs, 4)) for name, a in PRESETS.items()}
 
@@ -157,6 +159,25 @@ def test_padding_with_no_op_turns_changes_nothing():
             assert_allclose(jax.nn.softmax(mine), jax.nn.softmax(table), atol=ATOL)
         assert_array_equal(two.theta[2], wide[2])
         assert float(two.values[-1]) == pytest.approx(float(one.values[-1]), abs=ATOL)
+
+
+def test_the_factor_of_a_no_op_turn_is_one_where_weights_are_shared():
+    """θ moves the rows of the state where the episode is over too; the clamped factor is blind to it."""
+    model = zoo.get("early-stop", turns=3).model
+    graph = model.graph(merge="none")
+    rng = np.random.default_rng(8)
+    features = [rng.normal(size=(2, 2, 2)) for _ in range(3)]
+    a = P["seeupo"].replace(factor_clip=0.05, normalise="none")
+    simulators = [
+        Simulator(graph, a, "log-linear", features=features, route=r) for r in ("sweeps", "paths")
+    ]
+    theta = np.array([0.4, -0.3])
+    one, two = outcomes(simulators, theta, lr=5.0)
+    same(one, two)
+    slow = naive.Iteration(naive.paths(model), a, naive.LogLinear(features), theta, 5.0)
+    assert_allclose(one.theta, slow.run((2, 1, 0)), atol=1e-10)
+    before, after = (np.exp(simulators[0].param.log_probs(x)[2][1]) for x in (theta, one.theta))
+    assert np.abs(after - before).max() > 0.01  # the row of the no-op turn did move
 
 
 # Impossible and forbidden actions ---------------------------------------------------------------
