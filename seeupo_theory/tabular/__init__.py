@@ -1,10 +1,16 @@
 """The exact simulator: every quantity of a finite problem, to the last bit of a double.
 
-Reading order: ``lowering`` (a decision graph as arrays), ``dynamics`` (the two sweeps everything
-is made of), ``policies`` (θ → log-probability tables), ``evaluate`` (values, advantages,
-visitation, optimum), ``expectation`` (group estimators without sampling), ``update`` (one
-iteration of an algorithm), ``sampling`` (the same iteration from samples), ``run`` (many
-iterations, recorded).
+Reading order:
+
+* a problem and a policy: ``lowering`` (a decision graph as arrays), ``dynamics`` (the two sweeps
+  everything is made of), ``policies`` (θ → log-probability tables), ``evaluate`` and ``enumerate``
+  (values, advantages, optimum, by recursion and by walking trajectories);
+* an expected advantage: ``expectation`` with ``multisets``, ``population`` and ``monte_carlo``
+  (group estimators), ``gae`` and ``critic``;
+* one iteration: ``weights`` (what a turn needs of the rest of the problem), ``surrogate``,
+  ``update``; ``sampling`` is the same iteration from samples;
+* many: ``simulator`` (bound to a model, compiled), ``run`` and ``trace``, ``diagnostics``;
+  ``ensembles`` and ``shares`` (thousands of random problems), ``kernels`` (large bandits, fast).
 
 Importing this package switches JAX to 64-bit floats and keeps compiled programs in the user's
 cache folder, so that a second process starts fast.

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 
 from bandits import SequentialBandit, random_bandit, random_policy, zoo
 from seeupo_theory.rules.presets import PRESETS
+from seeupo_theory.tabular.ensembles import Ensemble, iterate_all, sample
 from seeupo_theory.tabular.evaluate import gradient
 from seeupo_theory.tabular.lowering import lower
 from seeupo_theory.tabular.shares import drops, share_of_stuck
@@ -132,6 +133,29 @@ def test_the_trajectory_surrogate_is_a_lower_bound(lr):
     guarded = drops("trajectory-ppo", lr)
     assert (guarded.surrogate_gain >= -ATOL).all()
     assert guarded.share == 0.0 and guarded.worst >= -ATOL
+
+
+# Lower bounds with independent tables -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("preset", "order", "group"),
+    [("seeupo", (1, 0), 2), ("seeupo", (0, 1), np.inf), ("trajectory-ppo", None, 3)],
+)
+def test_a_surrogate_never_promises_more_than_j_rises(preset, order, group):
+    """min(ρM, clip(ρ)M) ≤ ρM: the rise of J after each update times 1 − 1/G is at least its rise.
+
+    In every order, for every tables with full history, whatever the step; group std breaks it.
+    """
+    ensemble = Ensemble((2, 3), contexts=2, atoms=2)
+    instances = sample(ensemble, 300, seed=1)
+    share = 1 - 1 / group
+    for normalise, holds in (("none", True), ("group", False)):
+        a = PRESETS[preset].replace(normalise=normalise, guard=False, epochs=6)
+        out = iterate_all(ensemble, a, instances, lr=3.0, order=order, group_size=group)
+        path = np.concatenate([out.value_before[:, None], out.values], axis=1)
+        margin = share * np.diff(path, axis=1) - out.surrogate_gain
+        assert (margin.min() >= -ATOL) == holds, (normalise, margin.min())
 
 
 # Greedy sweeps on reached histories -------------------------------------------------------------
