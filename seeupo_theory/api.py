@@ -333,10 +333,7 @@ def advantage(
     """
     import jax
 
-    from seeupo_theory.tabular.dynamics import backup, probabilities
-    from seeupo_theory.tabular.gae import gae_leaves
     from seeupo_theory.tabular.simulator import Simulator
-    from seeupo_theory.tabular.weights import leaf_parts
 
     switches: dict[str, Any] = {
         name: value
@@ -352,21 +349,10 @@ def advantage(
     simulator = Simulator(
         load(model), chosen, group_size=group_size, contexts_per_batch=contexts_per_batch
     )
-    graph, lowered = simulator.graph, simulator.lowered
+    graph = simulator.graph
     tables = _tables(graph, policy, model)
-    logs = simulator.param.log_probs(simulator.init(tables))
-    if chosen.estimator == "gae":
-        parts = gae_leaves(lowered, logs, chosen, graph.discount, None)
-        leaves = [p - n for p, n in zip(*parts, strict=True)]
-        error = 0.0
-    else:
-        positive, negative, law = leaf_parts(
-            lowered, logs, simulator.settings.law, jax.random.key(_seed(seed))
-        )
-        leaves = [positive - negative] * graph.turns
-        error = float(law.standard_error.max())
-    probs = probabilities(lowered, logs)
-    expected = [np.asarray(backup(lowered, probs, leaf)[1][t]) for t, leaf in enumerate(leaves)]
+    nodes, error = simulator.advantages(simulator.init(tables), jax.random.key(_seed(seed)))
+    expected = [np.asarray(table) for table in nodes]
     result = evaluate(graph, tables)
     exact = []
     for t, table in enumerate(result.advantages):

@@ -24,7 +24,10 @@ class Count(click.ParamType):
             number = float(value)
         except ValueError:
             self.fail(f"is {value!r}; expected a whole number of at least 1, or inf", param, ctx)
-        if not (number >= 1 and (number == math.inf or number.is_integer())):
+        infinite = str(value).strip().lower() in ("inf", "infinity")
+        if not (
+            number >= 1 and ((number == math.inf) == infinite) and (infinite or number.is_integer())
+        ):
             self.fail(f"is {value}; expected a whole number of at least 1, or inf", param, ctx)
         return number
 

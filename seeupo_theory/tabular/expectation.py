@@ -45,6 +45,9 @@ MAX_MEMBERS = 100_000
 MAX_ENTRIES = 4_000_000
 """Largest number of array entries enumerated a context before Monte Carlo takes over (32 MB)."""
 
+CACHED_ENTRIES = 16_384
+"""Entries enumerated at once (128 kB an array): contexts beyond that follow one another."""
+
 
 @dataclass(frozen=True)
 class LawPlan:
@@ -223,9 +226,15 @@ def _enumerate_groups(f: Estimator, size: int, support: Array, probs: Array) -> 
         weight = companions(log_coefficient, log_p[sets])
         return jax.tree.map(lambda x: x[0], _reduce(advantage, weight, sets, (1, symbols)))
 
-    if support.shape[0] * sets.size <= MAX_ENTRIES:
+    contexts = support.shape[0]
+
+    def fits(count: int) -> bool:
+        return count == 1 or count * sets.size <= CACHED_ENTRIES
+
+    at_once = max(d for d in range(1, contexts + 1) if contexts % d == 0 and fits(d))
+    if at_once == contexts:
         return jax.vmap(one)(support, jnp.log(probs))
-    return jax.lax.map(lambda pair: one(*pair), (support, jnp.log(probs)))
+    return jax.lax.map(lambda pair: one(*pair), (support, jnp.log(probs)), batch_size=at_once)
 
 
 def _enumerate_batches(

@@ -21,13 +21,16 @@ from bandits.graph import DecisionGraph
 from seeupo_theory.rules.orders import turn_order
 from seeupo_theory.rules.presets import Algorithm
 from seeupo_theory.tabular import policies, surrogate
+from seeupo_theory.tabular.dynamics import backup, probabilities
 from seeupo_theory.tabular.evaluate import check_policy, uniform_policy
 from seeupo_theory.tabular.expectation import LawPlan, plan
+from seeupo_theory.tabular.gae import gae_leaves
 from seeupo_theory.tabular.lowering import Lowered, lower
 from seeupo_theory.tabular.policies import Parametrisation, Tables
 from seeupo_theory.tabular.sampling import iterate_sampled
 from seeupo_theory.tabular.surrogate import needs_paths
 from seeupo_theory.tabular.update import Outcome, Settings, iterate
+from seeupo_theory.tabular.weights import leaf_parts
 
 __all__ = ["HasGraph", "Simulator", "graph_for"]
 
@@ -212,6 +215,43 @@ class Simulator:
             self._compiled[name] = make()
         return self._compiled[name]
 
+    def advantages(self, theta: Any, key: Array | None = None) -> tuple[list[Array], float]:
+        """Expected advantage E[Â | node, action] of the estimator, T arrays [N_t, A_t].
+
+        Args:
+            key: for Monte Carlo, where `plan` says so.
+
+        Returns:
+            The arrays, and the largest standard error of a leaf's (0 where nothing was drawn).
+
+        Raises:
+            ValueError: estimator "exact", whose advantage is the true one; or a key is missing.
+        """
+        if self.algorithm.estimator == "exact":
+            raise ValueError("estimator is 'exact'; its advantage is the true one: see evaluate")
+        if key is None and self.plan.method == "monte-carlo":
+            raise ValueError("this expectation draws random numbers; give a key")
+        rule = partial(_advantages, self.settings)
+        program = self.compiled("advantages", lambda: jax.jit(rule))
+        tables, error = program(self.lowered, theta, key)
+        return tables, float(error)
+
     def value(self, theta: Any) -> Array:
         """J(θ)."""
         return surrogate.value(self.lowered, self.param.log_probs(theta))
+
+
+def _advantages(
+    settings: Settings, lowered: Lowered, theta: Any, key: Array | None
+) -> tuple[list[Array], Array]:
+    """See `Simulator.advantages`."""
+    logs, algorithm = settings.param.log_probs(theta), settings.algorithm
+    error = jnp.zeros(())
+    if algorithm.estimator == "gae":
+        parts = gae_leaves(lowered, logs, algorithm, settings.discount, None)
+        leaves = [positive - negative for positive, negative in zip(*parts, strict=True)]
+    else:
+        positive, negative, law = leaf_parts(lowered, logs, settings.law, key)
+        leaves, error = [positive - negative] * lowered.turns, jnp.max(law.standard_error)
+    probs = probabilities(lowered, logs)
+    return [backup(lowered, probs, leaf)[1][t] for t, leaf in enumerate(leaves)], error
