@@ -1,6 +1,6 @@
 """Figure and summary of the SmolLM2 runs: exact J after every turn's update.
 
-    python examples/smollm2_figure.py runs/smollm2-seeupo runs/smollm2-grpo --out docs/figures
+    python examples/smollm2_figure.py runs/smollm2-seeupo runs/smollm2-grpo --out docs/llm
 
 Each argument is the output directory of a run of examples/smollm2-two-turns.toml.
 """
@@ -8,10 +8,34 @@ Each argument is the output directory of a run of examples/smollm2-two-turns.tom
 import argparse
 import json
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from typing import Any
 
 from llm_bridge.logs import read
+from seeupo_theory.figures import style
+
+
+def draw(ax: Any, folder: Path) -> dict[str, Any]:
+    """Draw one run's J after every update; return what the run came to."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    records = read(folder / "metrics.jsonl")
+    turns = [r for r in records if r["kind"] == "turn"]
+    whole = [r for r in records if r["kind"] == "iteration"]
+    each = len(turns) / len(whole)
+    values = [turns[0]["J_before"], *(r["J"] for r in turns)]
+    name = config["preset"]
+    steps = [k / each for k in range(len(values))]
+    ax.plot(steps, values, label=name, **style.look(name).line())
+    return {
+        "preset": name,
+        "iterations": len(whole),
+        "J_after_each_update": [round(v, 4) for v in values],
+        "updates_that_lowered_J": sum(r["verdict"] == "lowered" for r in turns),
+        "iterations_that_lowered_J": sum(r["verdict"] == "lowered" for r in whole),
+        "seconds": round(sum(r["seconds"] for r in whole), 1),
+        "largest_mismatch_of_generation": max(r["mismatch"] for r in turns),
+        **{key: config[key] for key in ("lr", "epochs", "optimiser", "seed")},
+        "rollouts_an_iteration": config["tasks"] * config["group"],
+    }
 
 
 def main() -> None:
@@ -20,36 +44,13 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=Path("."))
     arguments = parser.parse_args()
-    canvas = Figure(figsize=(5, 3.2), layout="constrained")
-    ax = canvas.subplots()
-    summary = {}
-    for folder in arguments.runs:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        records = read(folder / "metrics.jsonl")
-        turns = [r for r in records if r["kind"] == "turn"]
-        whole = [r for r in records if r["kind"] == "iteration"]
-        each = len(turns) / len(whole)
-        values = [turns[0]["J_before"], *(r["J"] for r in turns)]
-        name = config["preset"]
-        ax.plot([k / each for k in range(len(values))], values, marker=".", label=name)
-        summary[name] = {
-            "iterations": len(whole),
-            "J_first": values[0],
-            "J_last": values[-1],
-            "updates": len(turns),
-            "updates_that_lowered_J": sum(r["verdict"] == "lowered" for r in turns),
-            "iterations_that_lowered_J": sum(r["verdict"] == "lowered" for r in whole),
-            "seconds": round(sum(r["seconds"] for r in whole), 1),
-            "largest_mismatch_of_generation": max(r["mismatch"] for r in turns),
-            "lr": config["lr"],
-            "epochs": config["epochs"],
-            "rollouts_an_iteration": config["tasks"] * config["group"],
-        }
-    ax.set_xlabel("iteration")
-    ax.set_ylabel("exact J after each update")
-    ax.legend()
+    with style.canvas(None) as ax:
+        summary = [draw(ax, folder) for folder in arguments.runs]
+        ax.set(xlabel="iteration", ylabel="exact J after each update")
+        style.legend(ax)
+        style.dress(ax)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(arguments.out / "smollm2.png", dpi=150)
+    style.save(ax.figure, arguments.out / "smollm2.png")
     text = json.dumps(summary, indent=1)
     (arguments.out / "smollm2.json").write_text(text + "\n", encoding="utf-8")
     print(text)

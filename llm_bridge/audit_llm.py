@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import copy
 import csv
+import itertools
 import json
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ __all__ = [
     "Row",
     "audit",
     "figure",
-    "main",
     "report",
     "table",
     "wilson",
@@ -141,6 +140,10 @@ class Row:
     iterations: int
     iterations_lowered: int
     curve: tuple[float, ...] = field(default=(), repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it but the curve, JSON-ready."""
+        return {k: v for k, v in asdict(self).items() if k != "curve"}
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:
@@ -319,45 +322,53 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def figure(rows: Sequence[Row], path: str | Path) -> None:
-    """Share of updates that lowered J against the KL an update moved, by preset and family."""
+def figure(rows: Sequence[Row]) -> Any:
+    """Share of updates that lowered J against the KL an update moved, by preset and family.
+
+    Returns the Matplotlib figure: one row of axes a game, one column a family.
+    """
     from matplotlib.figure import Figure
+
+    from seeupo_theory.figures import style
 
     games = list(dict.fromkeys(r.game for r in rows))
     families = [f for f in FAMILIES if any(r.family == f for r in rows)]
     presets = list(dict.fromkeys(r.preset for r in rows))
-    canvas = Figure(figsize=(4 * len(families), 3.2 * len(games)), layout="constrained")
-    axes = canvas.subplots(len(games), len(families), squeeze=False, sharey=True)
-    colours = [f"C{i}" for i in range(10)]
-    for i, game in enumerate(games):
-        for j, family in enumerate(families):
-            ax = axes[i][j]
-            for k, preset in enumerate(presets):
-                mine = [r for r in rows if (r.game, r.family, r.preset) == (game, family, preset)]
-                mine = sorted((r for r in mine if r.updates), key=lambda r: r.kl)
-                if not mine:
-                    continue
-                bars = np.array([[r.share - r.low, r.high - r.share] for r in mine]).T
-                ax.errorbar(
-                    [max(r.kl, 1e-9) for r in mine],
-                    [r.share for r in mine],
-                    yerr=np.maximum(bars, 0.0),
-                    color=colours[k % 10],
-                    marker="o",
-                    markersize=3,
-                    linewidth=1,
-                    elinewidth=0.5,
-                    label=preset,
-                )
-            ax.set_xscale("log")
-            ax.set_ylim(-0.02, 1.02)
-            ax.set_title(f"{game}: {family}", fontsize=9)
-            if j == 0:
-                ax.set_ylabel("share of updates that lowered J")
-            if i == len(games) - 1:
-                ax.set_xlabel("mean KL of an update")
-    canvas.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    canvas.savefig(path, dpi=150)
+    with style.use():
+        size = (style.PAGE, 0.9 + 1.7 * len(games))
+        canvas = Figure(figsize=size, layout="constrained")
+        axes = canvas.subplots(len(games), len(families), squeeze=False, sharex=True, sharey=True)
+    drawn: dict[str, Any] = {}
+    for (i, game), (j, family) in itertools.product(enumerate(games), enumerate(families)):
+        ax = axes[i][j]
+        for k, preset in enumerate(presets):
+            mine = [r for r in rows if (r.game, r.family, r.preset) == (game, family, preset)]
+            mine = sorted((r for r in mine if r.updates and r.kl > 0), key=lambda r: r.kl)
+            if not mine:
+                continue
+            bars = np.array([[r.share - r.low, r.high - r.share] for r in mine]).T
+            drawn[preset] = ax.errorbar(
+                [r.kl for r in mine],
+                [r.share for r in mine],
+                yerr=np.maximum(bars, 0.0),
+                elinewidth=0.4,
+                **style.look(preset, k).line(),
+            )
+        ax.set(xscale="log", ylim=(-0.02, 1.02), title=f"{game}\n{family}")
+        if j == 0:
+            ax.set_ylabel("share that lowered J")
+        if i == len(games) - 1:
+            ax.set_xlabel("mean KL of an update")
+        style.dress(ax)
+    canvas.legend(
+        list(drawn.values()), list(drawn), loc="outside right upper", frameon=False, fontsize=7
+    )
+    style.footnote(
+        canvas,
+        "Updates that lowered the exact J, as a share of those that changed it; bars are 95 % "
+        "Wilson intervals, points along a line are step sizes.",
+    )
+    return canvas
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -378,10 +389,12 @@ def table(rows: Sequence[Row]) -> str:
 
 def report(rows: Sequence[Row], directory: str | Path, plan: Plan | None = None) -> list[Path]:
     """Write audit_llm.csv, .json, .md and .png into a directory."""
+    from seeupo_theory.figures.style import save
+
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     out = [folder / f"audit_llm.{kind}" for kind in ("csv", "json", "md", "png")]
-    plain = [{k: v for k, v in asdict(r).items() if k != "curve"} for r in rows]
+    plain = [r.plain() for r in rows]
     with open(out[0], "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, plain[0])
         writer.writeheader()
@@ -389,19 +402,5 @@ def report(rows: Sequence[Row], directory: str | Path, plan: Plan | None = None)
     body = {"plan": asdict(plan or Plan()), "rows": [asdict(r) for r in rows]}
     out[1].write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     out[2].write_text(table(rows), encoding="utf-8")
-    figure(rows, out[3])
+    save(figure(rows), out[3])
     return out
-
-
-def main(directory: str | Path = "results/audit-llm", **changes: Any) -> list[Row]:
-    """Run the plan (with changes) and write its report; what `seeupo audit-llm` calls."""
-    workers = int(changes.pop("workers", 2))
-    plan = replace(Plan(), **changes)
-    begun = time.perf_counter()
-
-    def tell(done: int, total: int) -> None:
-        print(f"{done}/{total} cells, {time.perf_counter() - begun:.0f} s", flush=True)
-
-    rows = audit(plan, workers=workers, progress=tell)
-    report(rows, directory, plan)
-    return rows

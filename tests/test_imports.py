@@ -116,7 +116,9 @@ BELOW = {
     "seeupo_theory.testing": QUESTIONS,
     "seeupo_theory.figures": QUESTIONS,
     "seeupo_theory.claims": QUESTIONS | {"proofs", "seeupo_theory.figures"},
-    "seeupo_theory.cli": QUESTIONS | {"proofs", "seeupo_theory.claims", "seeupo_theory.figures"},
+    "llm_bridge": {"bandits", "seeupo_theory.rules", "seeupo_theory.figures"},
+    "seeupo_theory.cli": QUESTIONS
+    | {"proofs", "llm_bridge", "seeupo_theory.claims", "seeupo_theory.figures"},
 }
 """What each part may import; what a function imports when it is called counts too."""
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from seeupo_theory import __version__
-from seeupo_theory.cli import claims, figures, models
+from seeupo_theory.cli import bridge, claims, figures, models
 
 __all__ = ["cli", "main"]
 
@@ -40,6 +40,8 @@ for _command in (
     claims.falsify,
     claims.verify,
     figures.figure,
+    bridge.train,
+    bridge.audit_llm,
 ):
     cli.add_command(_command)
 
