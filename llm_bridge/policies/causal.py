@@ -32,6 +32,9 @@ from llm_bridge.policies.base import Ids, Scored, Turn, row_uniforms
 
 __all__ = ["CausalPolicy"]
 
+JOINER = "\u2060"
+"""Invisible and without a width: it keeps the letters on its two sides apart."""
+
 
 class CausalPolicy:
     """A model and its tokenizer.
@@ -66,6 +69,7 @@ class CausalPolicy:
             raise ValueError("tokenizer has no eos_token; give stop_ids")
         self.model, self.tokenizer, self.padding = model, tokenizer, padding
         self.stop_ids: tuple[int, ...] = ends
+        self._control = _control_tokens(tokenizer)
         self.pad_id = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None)
         self.max_context = int(max_context or limit or 1 << 30)
@@ -148,14 +152,24 @@ class CausalPolicy:
     def encode(
         self, conversation: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
     ) -> tuple[int, ...]:
-        """Ids of a conversation, up to where the assistant begins to write."""
+        """Ids of a conversation, up to where the assistant begins to write.
+
+        What a message says stays text: the name of a control token in it (``<|im_end|>``, say) is
+        broken by a word joiner, U+2060, so that no tool output can end a turn or begin another.
+        """
         text = self.tokenizer.apply_chat_template(
-            [dict(m) for m in conversation],
+            [{**m, "content": self._defused(m["content"])} for m in conversation],
             tools=list(tools) if tools else None,
             add_generation_prompt=True,
             tokenize=False,
         )
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _defused(self, text: str) -> str:
+        for name in self._control:
+            if name in text:
+                text = text.replace(name, f"{name[0]}{JOINER}{name[1:]}")
+        return text
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a reply, without the stop token at its end."""
@@ -420,6 +434,15 @@ class _WithoutAdapter:
     def __call__(self, **inputs: Any) -> Any:
         with self._model.disable_adapter():
             return self._model(**inputs)
+
+
+def _control_tokens(tokenizer: Any) -> tuple[str, ...]:
+    """Texts that a tokenizer reads as one control token, the longest first."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    names = {str(t) for t in added if getattr(t, "special", False)} | set(
+        tokenizer.all_special_tokens
+    )
+    return tuple(sorted((n for n in names if len(n) > 1), key=lambda n: (-len(n), n)))
 
 
 def _cache_of(out: Any) -> Any:
