@@ -53,6 +53,16 @@ def plain(value: Any) -> Any:
     return value
 
 
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_nan(v) for v in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_nan(v) for v in value)
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind == "f" and bool(np.isnan(value).any())
+    return value == "nan" or (isinstance(value, (float, np.floating)) and math.isnan(value))
+
+
 @dataclass(frozen=True)
 class Row:
     """One verdict.
@@ -106,6 +116,10 @@ class Row:
             )
         if self.verdict == "refuted" and self.established in ("search", "outside"):
             raise ValueError(f"row {self.id}: 'refuted' needs an instance or a proof")
+        if self.verdict != "inconclusive" and _has_nan(self.numbers):
+            raise ValueError(f"row {self.id}: {self.verdict!r} cannot rest on a number that is NaN")
+        if self.verdict == "inconclusive" and self.differs is not None:
+            raise ValueError(f"row {self.id}: an inconclusive verdict cannot differ or agree")
         if self.established == "proof" and not self.proofs:
             raise ValueError(f"row {self.id}: established by proof, but names none")
         if self.established == "certificate" and not self.certificates:
@@ -146,7 +160,7 @@ class Ledger:
             broken = bad & {*row.proofs, *row.certificates}
             if broken:
                 text = f"what it rests on failed ({', '.join(sorted(broken))}); {row.evidence}"
-                row = replace(row, verdict="inconclusive", evidence=text)
+                row = replace(row, verdict="inconclusive", evidence=text, differs=None)
             rows.append(row)
         return replace(self, rows=tuple(rows))
 

@@ -12,11 +12,12 @@ from bandits import zoo
 from proofs._base import discover
 from seeupo_theory import api
 from seeupo_theory.claims.audit import certificate_folder
+from seeupo_theory.claims.checks import c1_c3_gradients as gradients
 from seeupo_theory.claims.checks import c2_c4_c7_normalisation as normalisation
 from seeupo_theory.claims.checks import c5_c8_sharing as sharing
 from seeupo_theory.claims.checks import c6_c9_orders as orders
 from seeupo_theory.claims.checks import table1
-from seeupo_theory.claims.checks._tools import Effort, example, find_drop
+from seeupo_theory.claims.checks._tools import Effort, describe, example, find_drop
 from seeupo_theory.rules.presets import PRESETS
 from seeupo_theory.tabular.ensembles import Ensemble
 
@@ -85,11 +86,48 @@ def test_no_theorem_is_claimed_where_its_hypotheses_fail():
         ("grpo", "tabular", math.inf, True),
         ("seeupo", "tabular", 2, False),
         ("seeupo-official", "tabular", math.inf, False),
-        ("reinforce++", "tabular", math.inf, False),
+        ("reinforce++", "tabular", math.inf, True),
+        ("reinforce++", "tabular", 2, False),
         ("trajectory-ppo", "log-linear", math.inf, True),
         ("rloo", "log-linear", 2, True),
     ):
-        assert bool(table1._theorem(PRESETS[name], param, size)) is expected, (name, param, size)
+        theorem = table1._theorem(PRESETS[name], "MT", param, size)
+        assert bool(theorem) is expected, (name, param, size)
+
+
+def test_one_turn_may_share_its_weights_where_one_constant_scales_all_contexts():
+    for name, size, expected in (
+        ("ppo", math.inf, True),
+        ("dr-grpo", 2, True),
+        ("seeupo", math.inf, True),
+        ("reinforce++", math.inf, True),
+        ("seeupo", 2, False),
+        ("grpo", math.inf, False),
+        ("gspo", math.inf, False),
+        ("seeupo-official", math.inf, False),
+    ):
+        theorem = table1._theorem(PRESETS[name], "ST", "log-linear", size)
+        assert bool(theorem) is expected, (name, size)
+
+
+def test_the_gradient_identity_survives_forbidden_actions():
+    for baseline, factor in (("mean", 0.5), ("loo", 1.0)):
+        found, error = gradients.gradient_factor(Effort(False), 2, baseline)
+        assert found == pytest.approx(factor, abs=1e-12)
+        assert error < gradients.IDENTITY_RTOL
+
+
+@pytest.mark.parametrize("name", ["grpo", "seeupo-official"])
+def test_rare_rewards_mislead_with_deterministic_rewards_too(name, tmp_path):
+    size = {"grpo": 2, "seeupo-official": math.inf}[name]
+    ensembles = [Ensemble((3,), contexts=2, atoms=2)]
+    options = {"lrs": (0.5, 2.0), "reward": "deterministic", "group_size": size}
+    assert find_drop(PRESETS[name], ensembles, 64, **options).found is None
+    drop = find_drop(PRESETS[name], ensembles, 64, plant=table1._planted, **options)
+    assert drop.found is not None and drop.found[2] < len(table1.THREE_ARMS)
+    shown = describe("x", drop.found, {"algorithm": name, "group_size": size})
+    result = replay(tmp_path, shown)
+    assert result.value_after < result.value_before - 1e-9
 
 
 def test_every_cited_certificate_exists():

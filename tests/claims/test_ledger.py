@@ -1,6 +1,7 @@
 """Rows, ledgers and their files."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -190,3 +191,15 @@ def test_partial_results_of_another_mode_are_not_reused(tmp_path, monkeypatch):
     stale = {**fake("C1", "stale"), "fingerprint": "other"}
     (tmp_path / ".partial" / "C1.json").write_text(json.dumps(stale))
     assert auditing.audit(tmp_path, quick=True).rows[0].evidence == "True"
+
+
+@pytest.mark.parametrize("value", [math.nan, [1.0, math.nan], {"a": np.array([np.nan])}, "nan"])
+def test_no_verdict_rests_on_nan(value):
+    with pytest.raises(ValueError, match="NaN"):
+        row(numbers={"x": value}, verdict="holds", established="argument")
+    assert row(numbers={"x": value}, verdict="inconclusive", established="search").numbers
+
+
+def test_an_inconclusive_row_neither_differs_nor_agrees():
+    with pytest.raises(ValueError, match="inconclusive"):
+        row(verdict="inconclusive", established="search", differs=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +28,10 @@ __all__ = [
 ]
 
 DROP_ATOL = 1e-9
-"""A fall of J counts as a drop beyond this: rewards are at most 3 in size and J is a sum of at most
-a few hundred products of doubles, whose rounding stays below 1e-12."""
+"""A fall of J counts as a drop beyond this: rewards are at most 200 in size and J is a sum of at
+most a few hundred products of doubles, whose rounding stays below 1e-11."""
+
+Plant = Callable[[Ensemble, Instances, str], Instances]
 
 
 @dataclass(frozen=True)
@@ -120,16 +122,18 @@ def find_drop(
     contexts_per_batch: float = math.inf,
     scale: float | None = None,
     seed: int = 0,
+    plant: Plant = lambda ensemble, instances, reward: instances,
 ) -> Drop:
     """Search falls of J over one iteration, smallest shape first; stop at the first shape with one.
 
     Args:
+        plant: may put problems of one's own in the place of some random ones.
         scale: c such that c·(surrogate gain) ≤ ΔJ is claimed; None claims nothing.
     """
     total = drops = overshoots = excluded = 0
     margin, slack = math.inf, math.inf
     for number, ensemble in enumerate(ensembles):
-        instances = sample(ensemble, count, seed + number, reward=reward)
+        instances = plant(ensemble, sample(ensemble, count, seed + number, reward=reward), reward)
         order = fixed_order(algorithm, len(ensemble.actions))
         worst: tuple[float, int, float, Outcome] | None = None
         for lr in lrs:

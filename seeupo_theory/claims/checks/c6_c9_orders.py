@@ -234,7 +234,7 @@ def check_c9(effort: Effort) -> list[Row]:
             + "; share of problems on which another order was faster: "
             + ", ".join(f"{n} {s:.0%}" for n, s in faster.items()),
             numbers={"median_iterations": median, "faster_than_reverse": faster, "problems": count},
-            differs=beaten > 0,
+            differs=True if beaten > 0 else None,
             figure={
                 "kind": "bars",
                 "x": list(median),

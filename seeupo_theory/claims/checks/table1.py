@@ -78,16 +78,23 @@ CONTEXTS = {"ST": 2, "MT": 1}
 
 
 def _scaled_only(a: Algorithm, group_size: float) -> bool:
-    """E[Â] is the true advantage times one positive constant a context (or a batch)."""
+    """E[Â] is a positive constant times the return less a baseline independent of the action.
+
+    The constant and the baseline are one number a context, or a batch.
+    """
     if a.estimator in ("gae", "exact"):
         return True
-    if a.advantage_clip is not None or a.baseline == "batch":
+    if a.advantage_clip is not None or (a.baseline == "batch" and group_size != math.inf):
         return False
     return a.normalise == "none" or group_size == math.inf
 
 
-def _theorem(a: Algorithm, param: str, group_size: float) -> tuple[str, ...]:
-    """Proofs that settle monotone improvement of this cell, if any."""
+def _theorem(a: Algorithm, turns: str, param: str, group_size: float) -> tuple[str, ...]:
+    """Proofs that settle monotone improvement of this cell, if any.
+
+    With weights shared by the contexts of a single turn the *sum* over contexts bounds the gain,
+    provided that one constant scales them all, which a group's std does not.
+    """
     if a.objective == "reinforce" and a.normalise == "none":
         return ("baseline-invariance", "shared-step-bound")
     if a.credit == "trajectory" and a.normalise == "none" and a.guard:
@@ -95,6 +102,8 @@ def _theorem(a: Algorithm, param: str, group_size: float) -> tuple[str, ...]:
     plain_ratio = a.factor_clip is None and a.product_clip is None and a.reference == "behaviour"
     if param == "tabular" and plain_ratio and _scaled_only(a, group_size):
         return ("clipped-lower-bound", "performance-difference")
+    if turns == "ST" and plain_ratio and a.normalise != "group" and _scaled_only(a, group_size):
+        return ("clipped-lower-bound",)
     return ()
 
 
@@ -132,7 +141,7 @@ def _monotone(
     ensembles = _ensembles(cell["turns"], cell["param"])
     if effort.quick:
         ensembles = ensembles[:1]
-    proofs = _theorem(a, cell["param"], cell["group_size"])
+    proofs = _theorem(a, cell["turns"], cell["param"], cell["group_size"])
     lrs: tuple[float, ...] = (0.05, 0.5, 2.0)
     if a.objective == "reinforce":
         lrs = (_safe_lr(ensembles, effort.instances, cell["reward"]),)
@@ -145,6 +154,7 @@ def _monotone(
         reward=cell["reward"],
         group_size=cell["group_size"],
         contexts_per_batch=cell["contexts_per_batch"],
+        plant=_planted,
     )
     if drop.found is not None:
         shown = _shown(row, a, cell, drop.found, drop.values)
@@ -158,6 +168,27 @@ def _monotone(
         return "holds", "proof", text, drop, proofs, None
     text = f"searched {drop.instances} steps, smallest change {drop.margin:+.2e}; nothing proved"
     return "inconclusive", "search", text, drop, (), None
+
+
+THREE_ARMS = (
+    ((30.0, 1.0, 0.0), (0.01, 0.94, 0.05)),
+    ((200.0, 1.0, 0.0), (0.0003, 0.984, 0.0157)),
+)
+"""Rewards and probabilities of three arms, a rare one of which pays most.  Divided by a group's std,
+or cut at a bound, the rare reward no longer lifts the mean above the common arm's, and the update
+moves towards the common arm.  Grids of random rewards and probabilities do not contain such."""
+
+
+def _planted(ensemble: Ensemble, instances: Instances, reward: str) -> Instances:
+    """Put the problems of `THREE_ARMS` first, where the last turn has three actions of its own."""
+    if reward != "deterministic" or ensemble.param != "tabular" or ensemble.actions[-1] != 3:
+        return instances
+    values = instances.leaf_values.copy()
+    theta = [np.copy(table) for table in instances.theta]
+    for k, (rewards, probs) in enumerate(THREE_ARMS):
+        values[k] = np.tile(rewards, values.shape[1] // 3)[:, None]
+        theta[-1][k] = np.log(probs)
+    return instances._replace(leaf_values=values, theta=tuple(theta))
 
 
 def _with_wrong_sign(instances: Instances, reward: str) -> Instances:
@@ -213,7 +244,7 @@ def _global_independent(
             f"J = {values[i, -1]:.4f}, optimum {best[i]:.4f}"
         )
         return "refuted", "instance", text, numbers, (), shown
-    proofs = _theorem(a, "tabular", cell["group_size"])
+    proofs = _theorem(a, cell["turns"], "tabular", cell["group_size"])
     if (gap <= GAP).all() and proofs:
         text = (
             f"all {len(gap)} runs come within {GAP:.0%} of the optimum in {effort.iterations} "
