@@ -60,14 +60,14 @@ class StateError(EnvironmentFault):
 class NotInstalledError(EnvironmentFault, ImportError):
     """The package behind an adapter is not there.
 
-    >>> raise NotInstalledError("textarena", "textarena")
+    >>> raise NotInstalledError("textarena", "pip install --no-deps textarena")
     Traceback (most recent call last):
     ...
-    llm_bridge.environments.base.NotInstalledError: textarena is not installed: pip install 'seeupo[textarena]'
+    llm_bridge.environments.base.NotInstalledError: textarena is not installed: pip install --no-deps textarena
     """
 
-    def __init__(self, package: str, extra: str, hint: str = "") -> None:
-        text = f"{package} is not installed: pip install 'seeupo[{extra}]'"
+    def __init__(self, package: str, command: str, hint: str = "") -> None:
+        text = f"{package} is not installed: {command}"
         super().__init__(text + (f" ({hint})" if hint else ""))
 
 

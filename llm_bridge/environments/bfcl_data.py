@@ -145,7 +145,7 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
     spec = importlib.util.find_spec("bfcl_eval")
     if spec is None or not spec.submodule_search_locations:
         raise NotInstalledError(
-            "bfcl-eval", "bfcl", "and: pip install --no-deps bfcl-eval, whose pins are not needed"
+            "bfcl-eval", "pip install mpmath, and pip install --no-deps bfcl-eval"
         )
     path = Path(spec.submodule_search_locations[0]) / "data" / name
     with path.open(encoding="utf-8") as file:

@@ -186,7 +186,7 @@ def _make(settings: Mapping[str, Any], ansi: bool) -> Any:
     try:
         import gymnasium
     except ImportError:
-        raise NotInstalledError("gymnasium", "gym") from None
+        raise NotInstalledError("gymnasium", "pip install 'seeupo[gym]'") from None
     options = dict(settings)
     name = options.pop("id")
     try:

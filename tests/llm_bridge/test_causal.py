@@ -242,3 +242,16 @@ def test_text_without_control_tokens_is_left_alone(policy):
     inside = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     ids = policy.encode(user(text))
     assert list(ids[1 : 1 + len(inside)]) == inside
+
+
+def test_a_compiled_forward_pass_scores_the_same(policy, replies):
+    compiled = CausalPolicy(policy.model, policy.tokenizer, compile="eager")
+    rows = [t.prompt_ids for t in replies], [t.ids for t in replies]
+    assert compiled._compiled is not None and compiled.reference()._compiled is None
+    for some in (rows, (rows[0][:1], rows[1][:1])):
+        ours, theirs = (p.log_probs(*some)[0] for p in (compiled, policy))
+        assert (ours - theirs).abs().max() < CACHE_ATOL
+    ours.sum().backward()
+    assert any(p.grad is not None for p in policy.parameters())
+    for p in policy.parameters():
+        p.grad = None
