@@ -70,7 +70,7 @@ def parse_number(field: str, value: object) -> tuple[float, Fraction | None]:
     if isinstance(value, (bool, np.bool_)):
         fail(f"{field} = {show(value)}", _NUMBER_HELP)
     if isinstance(value, str):
-        if not _NUMBER.fullmatch(value):
+        if not (value.isascii() and _NUMBER.fullmatch(value)):
             fail(f"{field} = {show(value)}", _NUMBER_HELP)
         try:
             exact = Fraction(re.sub(r"\s", "", value))

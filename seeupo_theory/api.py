@@ -227,6 +227,8 @@ def _tables(graph: DecisionGraph, policy: Policy, model: Any = None) -> list[np.
         if entry is None:
             raise ValueError("policy is 'zoo', but the model is not given as zoo:NAME")
         return uniform_policy(graph) if entry.policy is None else check_policy(graph, entry.policy)
+    if policy == "":
+        raise ValueError("policy is ''; expected 'uniform', 'zoo' or a policy file")
     if isinstance(policy, (str, Path)):
         from bandits.files import load_policy
 

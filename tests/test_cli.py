@@ -129,6 +129,8 @@ def test_a_model_that_cannot_fit_says_so_before_allocating(capsys, tmp_path):
         (["step", "zoo:xor", "--algorithm", "grop"], "grpo"),
         (["step", "zoo:xor", "--group-size", "0"], "group"),
         (["step", "zoo:xor", "--group-size", "two"], "group"),
+        (["step", "zoo:xor", "--group-size", "1e400"], "group"),
+        (["step", "zoo:xor", "--policy", ""], "policy is ''"),
         (["step", "zoo:xor", "--order", "1,1"], "exactly once"),
         (["step", "zoo:xor", "--order", "sideways"], "order"),
         (["step", "zoo:xor", "--clip", "a,b"], "clip"),

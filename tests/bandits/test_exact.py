@@ -44,7 +44,7 @@ def test_fraction_strings(text, value):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "a", "1/0", "nan", "inf", "1e999999999", "1/2/3", "0x1", "1_0", True, np.bool_(False),
+    ["", "a", "1/0", "nan", "inf", "1e999999999", "1/2/3", "0x1", "1_0", "١/2", "１", True, np.bool_(False),
      None, float("nan"), float("inf"), 10**400, {}, 1j, b"1", [1]],
 )  # fmt: skip
 def test_no_number_is_refused_with_field_index_and_value(wrong):
