@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
@@ -140,7 +141,8 @@ def _reuse(folder: Path, names: Sequence[str], mark: str) -> Iterator[tuple[str,
             yield name, data
 
 
-def _limit_threads() -> None:
+def _prepare_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -201,7 +203,7 @@ def _compute(
     if not names:
         return
     pool = ProcessPoolExecutor(
-        min(workers, len(names)), mp_context=get_context("spawn"), initializer=_limit_threads
+        min(workers, len(names)), mp_context=get_context("spawn"), initializer=_prepare_worker
     )
     waiting = list(names)
     running: dict[Future[dict[str, Any]], str] = {}

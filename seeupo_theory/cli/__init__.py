@@ -7,8 +7,12 @@ command that needs them.
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -50,10 +54,34 @@ def _one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
+def _stop(number: int, frame: object) -> None:
+    """End the worker processes too: they would go on with what is left to do."""
+    for child in multiprocessing.active_children():
+        child.terminate()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Handle what asks a command to stop, as long as it runs; only a main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {n: signal.signal(n, _stop) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; never shows a traceback for a wrong input."""
     try:
-        cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        with _signals():
+            cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("seeupo: interrupted", err=True)
         sys.exit(130)
