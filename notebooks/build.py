@@ -1,9 +1,10 @@
-"""Execute the text notebooks: ``python -m notebooks.build`` writes each NAME.ipynb from NAME.py.
+"""Execute the text notebooks: ``python -m notebooks.build [NAME…]`` writes NAME.ipynb from NAME.py.
 
 The text (jupytext's percent format) is the source. The notebook beside it holds the same cells with
 their outputs and nothing that differs between two machines: no paths, times or versions.
 """
 
+import sys
 from pathlib import Path
 
 import jupytext
@@ -62,12 +63,17 @@ def clean(notebook: NotebookNode) -> NotebookNode:
     return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
 
 
-def main() -> None:
-    """Write every notebook."""
-    for path in texts():
-        nbformat.write(clean(execute(read(path))), path.with_suffix(".ipynb"))
-        print(path.with_suffix(".ipynb").name)
+def main(names: list[str]) -> None:
+    """Write the named notebooks, or every one."""
+    known = {path.stem: path for path in texts()}
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise SystemExit(f"no notebook {', '.join(unknown)}; there are {', '.join(known)}")
+    for name in names or known:
+        target = known[name].with_suffix(".ipynb")
+        nbformat.write(clean(execute(read(known[name]))), target)
+        print(target.name, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
