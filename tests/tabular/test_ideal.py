@@ -24,7 +24,9 @@ SIMULATORS: dict = {}
 def sweep(model, algorithm, policy, order, lr=0.5, **sizes):
     """(policy tables, J after each update) of one iteration."""
     key = (id(model), algorithm, tuple(sizes.items()))
-    simulator = SIMULATORS.setdefault(key, Simulator(model, algorithm, **sizes))
+    if key not in SIMULATORS:  # the model is kept too: its id is free for another when it goes
+        SIMULATORS[key] = model, Simulator(model, algorithm, **sizes)
+    _, simulator = SIMULATORS[key]
     outcome = simulator.update(simulator.init(policy), order=order, lr=lr)
     assert float(outcome.worst_row_gain.min()) >= -ATOL
     assert (np.asarray(outcome.clip_fraction) == 0).all()

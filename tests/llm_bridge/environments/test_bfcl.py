@@ -358,7 +358,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     load_tasks.cache_clear()
     try:
-        with pytest.raises(NotInstalledError, match=r"pip install 'seeupo\[bfcl\]'"):
+        with pytest.raises(NotInstalledError, match="pip install --no-deps bfcl-eval"):
             BFCLMultiTurn("base")
     finally:
         load_tasks.cache_clear()
