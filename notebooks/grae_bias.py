@@ -25,6 +25,8 @@ import seeupo_theory as st
 from bandits import SequentialBandit
 from seeupo_theory.figures import look, margin_map, sign_margin, simplex
 
+plt.rcParams["figure.dpi"] = 85
+
 # %% [markdown]
 # ## Mean and leave-one-out
 #
