@@ -132,9 +132,10 @@ for ax, x, y, title in (
     ax.set(title=title, xlabel="gain of the surrogate", ylabel="change of J")
 panels[0].plot([0, gain.max()], [0, gain.max()], color="0.4", linewidth=0.7)
 plt.show()
-print(f"smallest (change of J − surrogate gain), mean only: {(change - gain).min():+.1e}")
+below = int((change - gain < -TINY).sum())
+print(f"mean only: {below} of {INSTANCES} points below the diagonal")
 print(f"group std: J fell in {(std_change < -TINY).mean():.1%} of the steps whose surrogate rose")
-assert (change - gain).min() > -TINY
+assert below == 0
 assert (std_change < -TINY).any()
 
 # %% [markdown]
