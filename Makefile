@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CORE   := $(VENV)/.core
 READY  := $(VENV)/.ready
 
-.PHONY: audit test lint browser bench clean
+.PHONY: audit test lint browser bench docs clean
 
 audit: $(CORE)
 	$(BIN)/seeupo audit --out results/audit $(AUDIT_FLAGS)
@@ -25,6 +25,11 @@ browser:
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+# The documentation site, in build/docs; with the ledger of the last audit where there is one.
+docs: $(READY)
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
+
 # What the audit needs, and then what the tests need on top of it.
 $(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,4 +42,4 @@ $(READY): $(CORE) data-packages.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) results build dist docs/generated *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
