@@ -10,6 +10,7 @@ With `shared=True` rows are numbered jointly over the turns, O_t = O for all t, 
 [O, A] can serve them all: what is seen alike at two turns then has one row.
 
 Maps by name (see `NAMES`), by function or by arrays:
+
 * "full": every node has its own row. "state": the rows that the model has by itself (an MDP's
   states).
 * "turn": the turn number and nothing else. "none": nothing, not even the turn (differs only where

@@ -103,7 +103,7 @@ class ExactArray:
     simplex: bool = False
 
     def exact(self) -> ObjectArray:
-        """Return the entries as `Fraction`s, an object array of the same shape.
+        """Return the entries as fractions, an object array of the same shape.
 
         >>> parse_array("x", [0.1, "1/3"]).exact().tolist()
         [Fraction(1, 10), Fraction(1, 3)]

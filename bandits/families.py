@@ -4,6 +4,7 @@ Every function takes a seed (or a NumPy Generator) and draws from `np.random.def
 same seed gives the same model on every machine.
 
 Reward families of leaves:
+
 * "normal": standard normal. "uniform": uniform on [0, 1]. "binary": 0 or 1, each with probability
   1/2.
 * "grid": multiples of 1/4 from 0 to 1 (exact in binary, and with ties).

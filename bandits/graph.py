@@ -12,6 +12,7 @@ Hence the value of a policy π is
 with V_T the mean of a leaf, and nothing else has to be known of the model.
 
 Flat index of (n, a): n·A_t + a. Two kinds of layer:
+
 * implicit (edge_* is None): the child of (n, a) is node n·A_t + a of the next layer, with
   probability 1. A bandit is made of these alone: nothing is stored, and history h = (c, a_1, …)
   has its row-major index.

@@ -5,7 +5,7 @@ are stored as arrays with a last axis of K atoms, K the largest number of atoms 
 atoms of probability 0 are dropped, and shorter leaves padded with copies of their first value at
 probability 0.
 
-Shapes: values, probs [*shape, K]; means [*shape], means = Σ_k probs_k · values_k.
+Shapes: values, probs `[*shape, K]`; means `[*shape]`, means = Σ_k probs_k · values_k.
 
 Where all leaves are sure, K = 1 and `probs` is a broadcast 1 that takes no memory: a reward array
 of 10^6 leaves costs one copy of itself.
@@ -38,7 +38,7 @@ _KEYS = {"values", "probs"}
 class Rewards:
     """Reward atoms of every leaf.
 
-    values, probs: ExactArray [*shape, K]; means: float64 [*shape].
+    values, probs: ExactArray `[*shape, K]`; means: float64 `[*shape]`.
     """
 
     values: ExactArray
@@ -56,15 +56,15 @@ class Rewards:
         return self.values.values.shape[-1] == 1
 
     def exact_values(self) -> ObjectArray:
-        """Return the atoms' values as fractions [*shape, K]."""
+        """Return the atoms' values as fractions `[*shape, K]`."""
         return self.values.exact()
 
     def exact_probs(self) -> ObjectArray:
-        """Return the atoms' probabilities as fractions [*shape, K]; each leaf sums to exactly 1."""
+        """Return the atoms' probabilities as fractions `[*shape, K]`; each leaf sums to 1."""
         return self.probs.exact()
 
     def exact_means(self) -> ObjectArray:
-        """Return the exact mean of each leaf [*shape]."""
+        """Return the exact mean of each leaf `[*shape]`."""
         if self.deterministic:
             return self.exact_values()[..., 0]
         return np.asarray((self.exact_values() * self.exact_probs()).sum(axis=-1), dtype=object)

@@ -1,6 +1,7 @@
 """Unroll a tabular MDP into a decision graph.
 
 The algorithms that this project studies credit *whole returns*, so the lowered form keeps them:
+
 * merge="return": nodes are (initial state, state, return so far), leaves (initial state, return).
   Sums are compared on a grid of 1e-12 of the largest of their turn, so that 0.1 + 0.2 meets 0.3; a
   merged node keeps the first of its sums.

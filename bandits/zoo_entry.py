@@ -1,6 +1,6 @@
 """What a zoo entry is, and how one is made: the registry behind `zoo`.
 
-A builder returns a `ZooEntry` and is registered under its name:
+A builder returns a `ZooEntry` and is registered under its name::
 
     @entry("my-game")
     def _my_game(turns: int = 3) -> ZooEntry:

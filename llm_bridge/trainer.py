@@ -1,4 +1,4 @@
-r"""The loop: rollouts, one iteration of the algorithm, measures, checkpoint.
+r"""The loop: rollouts, one iteration of the algorithm, measures, checkpoint::
 
     from llm_bridge import Config, FunctionEnvironment, Trainer, tiny_policy
 
@@ -137,7 +137,7 @@ class Trainer:
         return [self.tasks[int(i)] for i in picked]
 
     def rollouts(self, count: int, *parts: Any) -> TurnBatch:
-        """A batch of the current policy, drawn from (seed, *parts)."""
+        """A batch of the current policy, drawn from `(seed, *parts)`."""
         from dataclasses import replace
 
         return collect(

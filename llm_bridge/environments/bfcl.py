@@ -9,7 +9,7 @@ else 0; all other steps pay 0.
 What differs from the package's own inference, and why:
 
 - calls are read by a literal-only parser (`bfcl_parser`) and run in a process of the episode's own
-  with limits; the package `eval`s the text and keeps instances in module globals;
+  with limits; the package calls `eval` on it and keeps instances in module globals;
 - a text that looks like a call but cannot be read is answered by an error, and the user's turn goes
   on; there it ends the turn;
 - a call of an unknown function, or with an unknown argument, is no call when a turn is checked for

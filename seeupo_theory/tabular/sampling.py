@@ -269,6 +269,6 @@ class Rows:
         return (jnp.sum(terms) - jnp.sum(jnp.stack(penalties))) / one.shape[0]
 
     def trajectory_cut(self, new: Tables, old: Tables) -> Array:
-        """Share of Σ |Â| whose gradient the clip cuts in `trajectory`."""
+        """Share of the absolute advantages whose gradient the clip cuts in `trajectory`."""
         one = jnp.ones_like(self.running)
         return self._share(self._whole(new), self._whole(old), self.advantages[0], one)

@@ -152,6 +152,6 @@ def trajectory_clip_share(
     positive: Array,
     negative: Array,
 ) -> Array:
-    """Share of the sampled |advantage| whose gradient the clip cuts in `trajectory_surrogate`."""
+    """Share of the absolute advantages whose gradient is cut in `trajectory_surrogate`."""
     mine, theirs, mass = _whole_paths(lowered, new, old)
     return cut_share(algorithm, mine, theirs, mass * positive, mass * negative)
