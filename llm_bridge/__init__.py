@@ -15,6 +15,7 @@ module            what is in it
 `exact`           probabilities of all actions of a language model, hence J
 `trainer`         the loop: logs, checkpoints, exact J
 `config`          a run as a TOML file
+`engines.trl`     the same updates in TRL's trainer, over several processes
 `audit_llm`       does a transformer's update improve it? presets on small games
 ================  ==================================================================
 """
