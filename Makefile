@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CORE   := $(VENV)/.core
 READY  := $(VENV)/.ready
 
-.PHONY: audit test lint browser bench docs clean
+.PHONY: audit test lint browser bench docs clean test-verl
 
 audit: $(CORE)
 	$(BIN)/seeupo audit --out results/audit $(AUDIT_FLAGS)
@@ -41,5 +41,12 @@ $(READY): $(CORE) data-packages.txt
 	$(BIN)/python -m pip install --quiet --no-deps --requirement data-packages.txt
 	touch $@
 
+# verl's pins differ from ours, so that it has an environment of its own.
+test-verl:
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/pip install --quiet --requirement llm_bridge/engines/verl-requirements.txt
+	.venv-verl/bin/pip install --quiet --no-deps verl==0.9.1
+	.venv-verl/bin/python -m pytest --noconftest -o addopts= -o filterwarnings= tests/llm_bridge/engines/test_verl.py -q
+
 clean:
-	rm -rf $(VENV) results build dist docs/generated *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-verl results build dist docs/generated *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
