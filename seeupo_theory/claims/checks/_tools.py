@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "DROP_ATOL",
     "Drop",
     "Effort",
+    "bars",
     "command",
     "describe",
     "example",
@@ -103,6 +104,17 @@ class Drop:
             "worst_change": self.margin,
             "slack_of_lower_bound": self.slack,
         }
+
+
+def bars(series: str, values: Mapping[str, float], xlabel: str, ylabel: str) -> dict[str, Any]:
+    """Figure data of a row: one bar a setting."""
+    return {
+        "kind": "bars",
+        "x": list(values),
+        "series": {series: list(values.values())},
+        "xlabel": xlabel,
+        "ylabel": ylabel,
+    }
 
 
 def rose(ensemble: Ensemble, outcome: Outcome) -> np.ndarray:

@@ -7,13 +7,20 @@ used.  Everything here is exact expectation.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bandits import zoo
 from seeupo_theory import api
-from seeupo_theory.claims.checks._tools import DROP_ATOL, Effort, describe, find_drop
+from seeupo_theory.claims.checks._tools import (
+    DROP_ATOL,
+    Effort,
+    bars,
+    describe,
+    find_drop,
+)
 from seeupo_theory.claims.ledger import Row
 from seeupo_theory.rules.presets import PRESETS
 from seeupo_theory.tabular.ensembles import Ensemble
@@ -37,7 +44,8 @@ def check_c2(effort: Effort) -> list[Row]:
         ("std", "ppo-grae", "tabular", (2, 2), "group"),
         ("shared", "ppo-grae", "log-linear", (2, 2), "none"),
     ]
-    rows = []
+    rows: list[Row] = []
+    lowered: dict[str, float] = {}
     for part, preset, param, shape, normalise in cells:
         algorithm = PRESETS[preset].replace(normalise=normalise)
         size = 2 if normalise == "group" else math.inf
@@ -48,6 +56,7 @@ def check_c2(effort: Effort) -> list[Row]:
             lrs=(0.05, 0.5, 2.0),
             group_size=size,
         )
+        lowered[part] = drop.drops / max(drop.instances, 1)
         family = "independent tables" if param == "tabular" else "weights shared by all turns"
         std = "group std" if normalise == "group" else "no std"
         common: dict[str, Any] = {
@@ -100,7 +109,8 @@ def check_c2(effort: Effort) -> list[Row]:
                     **common,
                 )
             )
-    return rows
+    figure = bars("iterations that lowered J", lowered, "setting", "share of")
+    return [replace(rows[0], figure=figure), *rows[1:]]
 
 
 def expected_factor(effort: Effort, estimator: str, group_size: int) -> tuple[float, float]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from bandits.sequential import SequentialBandit
-from seeupo_theory.claims.checks._tools import Effort, describe, find_drop
+from seeupo_theory.claims.checks._tools import Effort, bars, describe, find_drop
 from seeupo_theory.claims.ledger import Row
 from seeupo_theory.rules.presets import PRESETS
 from seeupo_theory.tabular import policies
@@ -95,15 +96,8 @@ def check_c5(effort: Effort) -> list[Row]:
                 instance=shown,
             )
         )
-    figure = {
-        "kind": "bars",
-        "x": list(shares),
-        "series": {"share of iterations that lowered J": list(shares.values())},
-        "xlabel": "setting",
-        "ylabel": "share",
-    }
-    object.__setattr__(rows[0], "figure", figure)
-    return rows
+    figure = bars("iterations that lowered J", shares, "setting", "share of")
+    return [replace(rows[0], figure=figure), *rows[1:]]
 
 
 def factor_mismatch(seed: int, turns: int, shared: bool) -> float:
@@ -219,4 +213,5 @@ def check_c8(effort: Effort) -> list[Row]:
                 },
             )
         )
-    return rows
+    figure = bars("of the weights", found, "setting", "largest difference")
+    return [replace(rows[0], figure=figure), *rows[1:]]
