@@ -158,8 +158,8 @@ for name in NAMES:
 assert "lowered" not in paths["trajectory-ppo", "transformer"][1]
 
 # %% [markdown]
-# SeeUPO's transformer ends at nothing: a batch-normalised step is longer, and one update made "no
-# word of the game" the likeliest answer. With a third of the step it learns:
+# SeeUPO's transformer ends near J = 0: after one update it hardly ever wins any more. With a third of
+# the step it learns:
 
 # %%
 values, verdicts = path("seeupo", "transformer", lr=FAMILIES["transformer"] / 3)
@@ -186,7 +186,7 @@ print("bridge, 128 rollouts        :", np.round(sampled, 4).tolist())
 assert np.diff(run.values[0]).min() > 0
 
 # %% [markdown]
-# They differ by the samples and by nothing else: on the *same* batch, bridge and simulator take the
+# The one has samples, the other none. On the *same* batch, bridge and simulator take the
 # same path to nine digits, for every preset (`tests/llm_bridge/test_cornerstone.py`).
 #
 # ## What to change next

@@ -39,8 +39,8 @@ from seeupo_theory.figures import interval, learning_curves, look, verdict_grid
 #
 # *Differences from the paper*: the vertical axis is the exact J of each seed's policy, not the score
 # on a test set; policies are tables; PPO has a learnt tabular critic. The clipped algorithms take 4
-# gradient steps of 0.2 an iteration, RLOO one of 4 (its objective is linear, so that a step of a
-# comparable length is allowed); no step size was tuned.
+# gradient steps of 0.2 an iteration, RLOO one of 4, five times the others' total; no step size was
+# tuned.
 
 # %%
 ALGORITHMS = ("ppo", "grpo", "reinforce++", "rloo", "gspo", "seeupo")
@@ -84,12 +84,24 @@ assert np.allclose(curves["gspo"].values, curves["grpo"].values, atol=1e-12)
 
 # %% [markdown]
 # The paper's ranking puts SeeUPO first. Here the curves differ by their effective step sizes more
-# than by anything else; REINFORCE with leave-one-out, which the paper's Table 1 denies a guarantee in
-# multi-turn problems, is the fastest.
+# than by anything else. RLOO leads only because of its longer step: with the others' steps it is
+# behind SeeUPO, and SeeUPO with five times its own is ahead again.
+
+# %%
+same = final(st.run("zoo:tool-use", algorithm="rloo", iterations=40, **CLIPPED, **SAMPLED))
+larger = final(
+    st.run("zoo:tool-use", algorithm="seeupo", iterations=40, lr=1.0, epochs=4, **SAMPLED)
+)
+print(f"rloo, 4 steps of 0.2: {same[0]:.3f}; seeupo, 4 steps of 1: {larger[0]:.3f}")
+assert same[0] < final(curves["seeupo"])[0] and larger[0] > final(curves["rloo"])[0]
+
+# %% [markdown]
+# So these curves support no ranking, in either direction.
 #
 # ## Table 1: guarantees, the paper's marks beside ours
 #
-# The quick audit of the grid, computed now: each row split into independent tables or shared
+# The quick audit of the grid, computed now (REINFORCE++, which shares GRPO's row in the paper, is in
+# the full one): each row split into independent tables or shared
 # weights, infinite or finite groups, deterministic or random rewards; two marks a cell, monotone
 # improvement and global convergence.
 #
@@ -154,8 +166,8 @@ spread = max(m for m, _ in table4.values()) - min(m for m, _ in table4.values())
 assert spread < 0.1, "with gradient steps the orders end close together"
 
 # %% [markdown]
-# The paper finds reverse best, then forward and random. With exact policies of full history the order
-# changes the rate a little and the limit not at all; where it matters is in `update_order`.
+# The paper finds reverse best, then forward and random. Here reverse is ahead after 10 iterations, and
+# after 40 all are close together; where the order matters is in `update_order`.
 #
 # ## Table 5: normalisation of the advantage
 #
@@ -198,7 +210,9 @@ ax.set(xlabel="training step", ylabel="expected return J")
 ax.legend(frameon=False)
 plt.show()
 assert table5["none"][0] < min(table5["batch"][0], table5["group"][0]), "the paper's ranking"
-assert matched["none"][0] > table5["none"][0], "and what is left of it at equal lengths"
+left = (table5["batch"][0] - matched["none"][0]) / (table5["batch"][0] - table5["none"][0])
+print(f"share of the gap between none and batch that is left: {left:.2f}")
+assert left < 0.5, "most of it was the length of the steps"
 
 # %% [markdown]
 # The ranking of the paper's Table 5 appears at equal step sizes; a longer step for "none" takes most

@@ -24,6 +24,7 @@ import numpy as np
 
 import seeupo_theory as st
 from bandits import SequentialBandit
+from seeupo_theory.figures import look
 
 # %% [markdown]
 # ## A problem of your own
@@ -81,8 +82,9 @@ for name, lr in rates.items():
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 for name, values in curves.items():
-    left.plot(values, label=name)
-    right.semilogy(facts.optimal_value - values, label=name)
+    drawn = {"label": name, "markevery": 10, **look(name).line()}
+    left.plot(values, **drawn)
+    right.semilogy(facts.optimal_value - values, **drawn)
 left.axhline(facts.optimal_value, color="0.5", linewidth=0.8, linestyle="--")
 left.set(xlabel="iteration", ylabel="J", title="expected return")
 right.set(xlabel="iteration", ylabel="best J − J", title="gap to the optimum")
@@ -134,7 +136,7 @@ falls = {
 
 figure, axes = plt.subplots(figsize=(4.5, 3), layout="constrained")
 for name, values in falls.items():
-    axes.plot(values, label=name)
+    axes.plot(values, label=name, markevery=10, **look(name).line())
 axes.axhline(0.6, color="0.5", linewidth=0.8, linestyle="--")
 axes.set(xlabel="iteration", ylabel="J", title="the wrong-sign bandit, groups of two")
 axes.legend(frameon=False)
