@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,12 +123,13 @@ class _Episode:
 def collect(
     policy: Policy,
     environment: Any,
-    tasks: Sequence[Any],
+    tasks: Sequence[Any] | Mapping[int, Any],
     group: int,
     seed: int,
     sampling: Sampling | None = None,
     *,
     prefix: Hashable = 0,
+    keys: Sequence[tuple[int, int]] | None = None,
 ) -> TurnBatch:
     """Play `group` episodes of each task.
 
@@ -140,9 +141,11 @@ def collect(
         seed: of everything.
         sampling: limits.
         prefix: first part of row ids (prefix, group, member), the iteration in training.
+        keys: (group, member) of the rows to play, where others are played elsewhere; `tasks` may
+            then be a mapping from group.  A row is the same whoever plays it.
 
     Returns:
-        R = B·G rows in the order of the tasks.
+        R = B·G rows in the order of the tasks, or those of `keys`.
     """
     s = sampling or Sampling()
     if not tasks:
@@ -150,7 +153,8 @@ def collect(
     if group < 1:
         raise ValueError(f"group is {group}; it should be at least 1")
     make = factory(environment)
-    keys = [(b, i) for b in range(len(tasks)) for i in range(group)]
+    if keys is None:
+        keys = [(b, i) for b in range(len(tasks)) for i in range(group)]
     episodes: list[_Episode] = []
     try:
         for b, i in keys:
@@ -178,8 +182,8 @@ def collect(
 def _batch(
     policy: Policy,
     episodes: list[_Episode],
-    keys: list[tuple[int, int]],
-    tasks: Sequence[Any],
+    keys: Sequence[tuple[int, int]],
+    tasks: Sequence[Any] | Mapping[int, Any],
     s: Sampling,
     prefix: Hashable,
 ) -> TurnBatch:

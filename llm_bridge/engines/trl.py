@@ -38,11 +38,11 @@ from datasets import Dataset
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
-from llm_bridge.environments.base import tasks_of, tools_of
+from llm_bridge.environments.base import tasks_of
 from llm_bridge.exact import Exact
 from llm_bridge.options import Options
 from llm_bridge.policies.causal import CausalPolicy, _WithoutAdapter
-from llm_bridge.rollouts import Sampling, _batch, _Episode, environment_seed, factory
+from llm_bridge.rollouts import Sampling, collect, environment_seed
 from llm_bridge.rows import Rows, Tally
 from llm_bridge.turns import TurnBatch
 from seeupo_theory.rules import orders as order_rule
@@ -179,35 +179,14 @@ class SeeUPOTrainer(GRPOTrainer):
 
     def collect(self, inputs: Sequence[dict[str, Any]], iteration: int) -> TurnBatch:
         """This process's rows of the global batch, played from seeds of their own."""
-        s, group = self.args.sampling, self.num_generations
+        s, group = self.args.sampling, int(self.num_generations or 1)
         first = self.accelerator.process_index * len(inputs)
         keys = [divmod(first + i, group) for i in range(len(inputs))]
         tasks = {b: self.tasks[int(x["prompt"])] for (b, _), x in zip(keys, inputs, strict=True)}
         seed = environment_seed(self.args.seed, "rollouts", iteration)
-        make, episodes = factory(self.environment), []
         player = copy.copy(self.policy)
         player.model = self.accelerator.unwrap_model(self.model)
-        try:
-            for b, i in keys:
-                episodes.append(_Episode(make(), tasks[b], environment_seed(seed, b, i)))
-            for t in range(s.max_turns):
-                live = [k for k, e in enumerate(episodes) if not e.done]
-                if not live:
-                    break
-                tools = [tools_of(episodes[k].environment) for k in live]
-                turns = player.generate(
-                    [episodes[k].conversation for k in live],
-                    max_tokens=s.max_tokens,
-                    temperature=s.temperature,
-                    seed=[(seed, *keys[k], t) for k in live],
-                    tools=tools if any(tools) else None,
-                )
-                for k, turn in zip(live, turns, strict=True):
-                    episodes[k].answer(turn, last=t + 1 == s.max_turns)
-            return _batch(player, episodes, keys, tasks, s, iteration)  # type: ignore[arg-type]
-        finally:
-            for e in episodes:
-                e.environment.close()
+        return collect(player, self.environment, tasks, group, seed, s, prefix=iteration, keys=keys)
 
     def advantages(self, batch: TurnBatch) -> Tensor:
         """Advantages [rows here] from the returns of all rows of all processes."""

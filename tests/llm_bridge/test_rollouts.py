@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from llm_bridge.environments import TabularText
 from llm_bridge.environments.base import StepResult
 from llm_bridge.policies.tiny import tiny_policy
 from llm_bridge.rollouts import Sampling, collect, factory
@@ -132,3 +133,18 @@ def test_reordering_keeps_rows_together(policy):
     assert moved.row_ids[0] == batch.row_ids[2]
     assert moved.turns[2][0] == batch.turns[2][2]
     assert torch.equal(moved.returns, batch.returns[torch.tensor([2, 0, 1])])
+
+
+def test_a_row_is_the_same_whoever_plays_it():
+    game = TabularText("zoo:xor")
+    policy = tiny_policy(0)
+    whole = collect(policy, game, [0, 0], 3, 5, Sampling(max_turns=2, max_tokens=2))
+    keys = [(0, 2), (1, 0)]
+    some = collect(policy, game, {0: 0, 1: 0}, 3, 5, Sampling(max_turns=2, max_tokens=2), keys=keys)
+    at = [whole.row_ids.index(row) for row in some.row_ids]
+    assert at == [2, 3] and some.groups == ((0, 0), (0, 1))
+    for pool, everyone in zip(some.turns, whole.turns, strict=True):
+        for reply, i in zip(pool, at, strict=True):
+            other = everyone[i]
+            assert (reply is None) == (other is None)
+            assert reply is None or (reply.prompt_ids, reply.ids) == (other.prompt_ids, other.ids)
