@@ -119,6 +119,9 @@ def run(result: Result) -> Outcome:
 
 
 def _run_step(item: Step) -> StepOutcome:
+    from sympy.core.random import seed
+
+    seed(0)  # SymPy draws evaluation points; a run should do what the last one did
     start = time.perf_counter()
     finding, failure = "", None
     try:
