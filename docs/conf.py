@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jupytext
-
 from seeupo_theory import __version__
 
 HERE = Path(__file__).parent
@@ -91,7 +89,6 @@ def tutorials() -> None:
     )
     for source in sources:
         shutil.copyfile(source, folder / source.name)
-        assert jupytext.read(source).cells[0].source.startswith("# ")
     head = "# Tutorials\n\nEach opens with a question, and ends with what to change next.\n\n"
     page("tutorials/index.md", head + tree([s.stem for s in sources]))
 

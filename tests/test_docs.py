@@ -232,6 +232,18 @@ def test_commands_of_the_readme(line, tmp_path, monkeypatch):
         assert re.search(r"monotone\s+False", done.stdout)
 
 
+# How-to pages -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["docs/howto/model.md", "docs/howto/rule.md"])
+def test_the_code_of_how_to_pages_runs(page, capsys):
+    shown = blocks(page, "python")
+    names: dict = {}
+    for block in shown:
+        exec(compile(block, page, "exec"), names)
+    assert shown and capsys.readouterr().out
+
+
 # Docstrings -------------------------------------------------------------------------------------
 
 PACKAGES = ("bandits", "seeupo_theory", "proofs")

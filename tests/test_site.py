@@ -6,15 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 pytest.importorskip("sphinx")
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    out = tmp_path_factory.mktemp("site")
+@pytest.fixture(scope="session")
+def site(tmp_path_factory, worker_id):
+    """The built site: one for all processes that run tests, the first of which makes it."""
+    if worker_id == "master":
+        return build(tmp_path_factory.mktemp("site"))
+    out = tmp_path_factory.getbasetemp().parent / "site"
+    with FileLock(f"{out}.lock"):
+        return out / "html" if (out / "html").exists() else build(out)
+
+
+def build(out):
     words = ["-m", "sphinx", "--fail-on-warning", "--keep-going", "-q", "-b", "html"]
     done = subprocess.run(
         [sys.executable, *words, "-d", str(out / "trees"), "docs", str(out / "html")],

@@ -41,7 +41,7 @@ from trl import GRPOConfig, GRPOTrainer
 from llm_bridge.environments.base import tasks_of
 from llm_bridge.exact import Exact
 from llm_bridge.options import Options
-from llm_bridge.policies.causal import CausalPolicy, _WithoutAdapter
+from llm_bridge.policies.causal import CausalPolicy, WithoutAdapter
 from llm_bridge.rollouts import Sampling, collect, environment_seed
 from llm_bridge.rows import Rows, Tally
 from llm_bridge.turns import TurnBatch
@@ -225,7 +225,7 @@ class SeeUPOTrainer(GRPOTrainer):
         if a.kl_coef and self.reference is None:
             self.reference = copy.copy(self.policy)
             self.reference.model = (
-                self._frozen or self.ref_model or _WithoutAdapter(self.model_wrapped)
+                self._frozen or self.ref_model or WithoutAdapter(self.model_wrapped)
             )
         self.rows = _Rows(self, batch, self.advantages(batch))
         turns = None

@@ -404,7 +404,7 @@ class CausalPolicy:
         other = copy.copy(self)
         other._compiled = None
         if self._adapter:
-            other.model = _WithoutAdapter(self.model)
+            other.model = WithoutAdapter(self.model)
             return other
         other.model = copy.deepcopy(self.model)
         for p in other.model.parameters():
@@ -431,7 +431,7 @@ class CausalPolicy:
         self.tokenizer.save_pretrained(path)
 
 
-class _WithoutAdapter:
+class WithoutAdapter:
     """A peft model that answers with its adapters switched off."""
 
     def __init__(self, model: Any):

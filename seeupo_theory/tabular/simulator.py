@@ -24,13 +24,12 @@ from seeupo_theory.tabular import policies, surrogate
 from seeupo_theory.tabular.dynamics import backup, probabilities
 from seeupo_theory.tabular.evaluate import check_policy, uniform_policy
 from seeupo_theory.tabular.expectation import LawPlan, plan
-from seeupo_theory.tabular.gae import gae_leaves
 from seeupo_theory.tabular.lowering import Lowered, lower
 from seeupo_theory.tabular.policies import Parametrisation, Tables
 from seeupo_theory.tabular.sampling import iterate_sampled
 from seeupo_theory.tabular.surrogate import needs_paths
 from seeupo_theory.tabular.update import Outcome, Settings, iterate
-from seeupo_theory.tabular.weights import leaf_parts
+from seeupo_theory.tabular.weights import expected_leaves
 
 __all__ = ["HasGraph", "Simulator", "graph_for"]
 
@@ -245,13 +244,7 @@ def _advantages(
     settings: Settings, lowered: Lowered, theta: Any, key: Array | None
 ) -> tuple[list[Array], Array]:
     """See `Simulator.advantages`."""
-    logs, algorithm = settings.param.log_probs(theta), settings.algorithm
-    error = jnp.zeros(())
-    if algorithm.estimator == "gae":
-        parts = gae_leaves(lowered, logs, algorithm, settings.discount, None)
-        leaves = [positive - negative for positive, negative in zip(*parts, strict=True)]
-    else:
-        positive, negative, law = leaf_parts(lowered, logs, settings.law, key)
-        leaves, error = [positive - negative] * lowered.turns, jnp.max(law.standard_error)
+    logs = settings.param.log_probs(theta)
+    leaves, error = expected_leaves(lowered, logs, settings.law, settings.discount, key)
     probs = probabilities(lowered, logs)
     return [backup(lowered, probs, leaf)[1][t] for t, leaf in enumerate(leaves)], error

@@ -38,6 +38,7 @@ from seeupo_theory.tabular.dynamics import (
     reach,
 )
 from seeupo_theory.tabular.expectation import Law, Parts, expected_parts
+from seeupo_theory.tabular.gae import gae_leaves
 from seeupo_theory.tabular.lowering import Lowered
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "PathSums",
     "Sweeps",
     "Weights",
+    "expected_leaves",
     "factor_level",
     "joint_path",
     "leaf_parts",
@@ -89,6 +91,17 @@ def leaf_parts(
     positive = leaf_mean(lowered, parts.positive.reshape(-1)[column])
     negative = leaf_mean(lowered, parts.negative.reshape(-1)[column])
     return positive, negative, parts
+
+
+def expected_leaves(
+    lowered: Lowered, tables: Tables, law: Law, discount: float, key: Array | None
+) -> tuple[list[Array], Array]:
+    """E[Â_t] of an estimator at the leaves, T arrays [N], and its largest standard error."""
+    if law.algorithm.estimator == "gae":
+        parts = gae_leaves(lowered, tables, law.algorithm, discount, None)
+        return [p - n for p, n in zip(*parts, strict=True)], jnp.zeros(())
+    positive, negative, each = leaf_parts(lowered, tables, law, key)
+    return [positive - negative] * lowered.turns, jnp.max(each.standard_error)
 
 
 class Sweeps:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bandits import zoo
 from seeupo_theory import api
-from seeupo_theory.claims.checks._tools import Effort
+from seeupo_theory.claims.checks._tools import Effort, bars
 from seeupo_theory.claims.ledger import Row
 from seeupo_theory.rules.presets import PRESETS, Algorithm
 from seeupo_theory.tabular.ensembles import Ensemble, Instances, base_graph, iterate_all
@@ -106,13 +106,7 @@ def check_c6(effort: Effort) -> list[Row]:
             numbers={"worst_sweeps_by_order": worst, "trees": len(grid)},
             differs=worst[reverse] != 1,
             proofs=("backward-induction",),
-            figure={
-                "kind": "bars",
-                "x": list(worst),
-                "series": {"worst number of sweeps": list(worst.values())},
-                "xlabel": "order of updates",
-                "ylabel": "sweeps",
-            },
+            figure=bars("worst number of sweeps", worst, "order of updates", "sweeps"),
             **base,
         ),
         Row(
@@ -155,13 +149,7 @@ def check_c6(effort: Effort) -> list[Row]:
                 "command": "seeupo step zoo:stuck-tree --policy zoo --algorithm haml-greedy "
                 "--order forward --support reached",
             },
-            figure={
-                "kind": "bars",
-                "x": list(stuck),
-                "series": {f"stuck of {count} trees": list(stuck.values())},
-                "xlabel": "order",
-                "ylabel": "trees below the optimum",
-            },
+            figure=bars(f"stuck of {count} trees", stuck, "order", "trees below the optimum"),
             **base,
         )
     )
@@ -235,13 +223,7 @@ def check_c9(effort: Effort) -> list[Row]:
             + ", ".join(f"{n} {s:.0%}" for n, s in faster.items()),
             numbers={"median_iterations": median, "faster_than_reverse": faster, "problems": count},
             differs=True if beaten > 0 else None,
-            figure={
-                "kind": "bars",
-                "x": list(median),
-                "series": {"median iterations to 1 % of J*": list(median.values())},
-                "xlabel": "order",
-                "ylabel": "iterations",
-            },
+            figure=bars("median iterations to 1 % of J*", median, "order", "iterations"),
         )
     ]
     if not effort.quick:
@@ -313,11 +295,5 @@ def _normalisation(effort: Effort) -> Row:
         + ", ".join(f"{n} {finals[n]:.4f} ± {intervals[n]:.4f}" for n in ranked)
         + "; dividing by a std below 1 is a larger step, so the ranking is one of step sizes",
         numbers={"final": finals, "half_width_95": intervals, "seeds": effort.seeds},
-        figure={
-            "kind": "bars",
-            "x": list(finals),
-            "series": {"mean final J": list(finals.values())},
-            "xlabel": "normalisation",
-            "ylabel": "J",
-        },
+        figure=bars("mean final J", finals, "normalisation", "J"),
     )

@@ -39,7 +39,13 @@ from seeupo_theory.tabular.lowering import Lowered
 from seeupo_theory.tabular.policies import Parametrisation, Tables
 from seeupo_theory.tabular.surrogate import row_surrogate, value
 from seeupo_theory.tabular.update import Outcome, Settings, iterate
-from seeupo_theory.tabular.weights import LocalAdvantage, PathSums, Sweeps, leaf_parts
+from seeupo_theory.tabular.weights import (
+    LocalAdvantage,
+    PathSums,
+    Sweeps,
+    expected_leaves,
+    leaf_parts,
+)
 
 __all__ = ["MIN_EFFECT", "PROPERTIES", "Reading", "Setting", "best_thetas", "program", "steps"]
 
@@ -207,17 +213,11 @@ def _sign(setting: Setting, space: Space, point: Points) -> Reading:
     lowered, param = problem(space, point), family(space, point)
     tables = param.log_probs(point.theta)
     probs = probabilities(lowered, tables)
-    a = setting.algorithm
     means = leaf_mean(lowered, lowered.leaf_values)
-    if a.estimator == "exact":
+    if setting.algorithm.estimator == "exact":
         leaves = [means] * space.turns
-    elif a.estimator == "gae":
-        parts = gae_leaves(lowered, tables, a, 1.0, None)
-        leaves = [p - n for p, n in zip(*parts, strict=True)]
     else:
-        law = setting.settings(param).law
-        positive, negative, _ = leaf_parts(lowered, tables, law, None)
-        leaves = [positive - negative] * space.turns
+        leaves, _ = expected_leaves(lowered, tables, setting.settings(param).law, 1.0, None)
     visits = reach(lowered, probs)
     spread = _spread(lowered, tables)
     true_v, true_q = backup(lowered, probs, means)
