@@ -98,7 +98,7 @@ def expected_leaves(
 ) -> tuple[list[Array], Array]:
     """E[Â_t] of an estimator at the leaves, T arrays [N], and its largest standard error."""
     if law.algorithm.estimator == "gae":
-        parts = gae_leaves(lowered, tables, law.algorithm, discount, None)
+        parts = gae_leaves(lowered, tuple(tables), law.algorithm, discount, None)
         return [p - n for p, n in zip(*parts, strict=True)], jnp.zeros(())
     positive, negative, each = leaf_parts(lowered, tables, law, key)
     return [positive - negative] * lowered.turns, jnp.max(each.standard_error)
