@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Policy", "Scored", "Turn", "row_uniforms"]
+__all__ = ["Policy", "Scored", "Turn", "row_seeds", "row_uniforms"]
 
 Ids = Sequence[int]
 
@@ -117,7 +117,16 @@ def row_uniforms(seed: int | Sequence[Any], rows: int, count: int) -> Any:
     """
     import numpy as np
 
+    return np.stack([np.random.default_rng(s).random(count) for s in row_seeds(seed, rows)])
+
+
+def row_seeds(seed: int | Sequence[Any], rows: int) -> list[Any]:
+    """One seed a row; a single one is counted up.
+
+    >>> row_seeds(5, 2)
+    [(5, 0), (5, 1)]
+    """
     seeds = [(seed, i) for i in range(rows)] if isinstance(seed, int) else list(seed)
     if len(seeds) != rows:
         raise ValueError(f"seed has {len(seeds)} entries; it should have {rows}, one a row")
-    return np.stack([np.random.default_rng(s).random(count) for s in seeds])
+    return seeds

@@ -6,10 +6,8 @@ L + 1 columns are all that is computed; ``padding="right"`` packs each row to th
 Positions count the row's own tokens, so that both give the same numbers, and what a prompt or the
 padding holds never enters a score as a reply.
 
-**Generation** keeps the cache of keys and values.  Each row draws by inversion from one uniform
-number a token that depends on the row's seed alone: a row's text does not depend on the rows beside
-it, but for rounding.  At temperature 0 the likeliest token is taken and nothing is divided; the
-log-probabilities reported there are those at temperature 1.
+**Generation** is a function of its own (`llm_bridge.policies.generation`): through transformers, or
+through vLLM where it is installed.
 
 Log-probabilities at generation and by a forward pass differ by rounding (about 1e-6 in float32,
 1e-2 in bfloat16); `update` measures the difference and corrects for it.
@@ -24,11 +22,18 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from llm_bridge.policies.base import Ids, Scored, Turn, row_uniforms
+from llm_bridge.policies.base import Ids, Scored, Turn, row_seeds
+from llm_bridge.policies.generation import (
+    Generator,
+    cached,
+    check_temperature,
+    positions,
+    prefill,
+    wide,
+)
 
 __all__ = ["CausalPolicy"]
 
@@ -45,7 +50,8 @@ class CausalPolicy:
         stop_ids: tokens that end a reply (default: the tokenizer's end token).
         max_context: most tokens of prompt and reply (default: what the model can hold).
         padding: "left" or "right", the side on which prompts are padded when scoring.
-        generate_rows: most rows generated at once.
+        generator: what writes replies (see `llm_bridge.policies.generation`).
+        generate_rows: most rows generated at once by transformers.
         compile: whether scoring runs through `torch.compile` with shapes left open (True, or the
             name of a backend). It pays on a GPU, for many updates of one model; generation, whose
             cache grows with each token, stays as it is.
@@ -60,6 +66,7 @@ class CausalPolicy:
         stop_ids: Sequence[int] | None = None,
         max_context: int | None = None,
         padding: str = "left",
+        generator: Generator = cached,
         generate_rows: int = 64,
         compile: bool | str = False,
         seed: int = 0,
@@ -77,7 +84,7 @@ class CausalPolicy:
         self.pad_id = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         limit = getattr(model.config, "max_position_embeddings", None)
         self.max_context = int(max_context or limit or 1 << 30)
-        self.generate_rows = generate_rows
+        self.generator, self.generate_rows = generator, generate_rows
         self._compiled: Any = None
         if compile:
             backend = "inductor" if compile is True else compile
@@ -95,7 +102,7 @@ class CausalPolicy:
         self.value_head = head.to(self.device, torch.float32)
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         known = inspect.signature(base.forward).parameters
-        self._cache = "cache" if "cache" in known else "past_key_values"
+        self.cache_name = "cache" if "cache" in known else "past_key_values"
         self._checkpointing = any(
             getattr(m, "gradient_checkpointing", False) for m in base.modules()
         )
@@ -108,12 +115,10 @@ class CausalPolicy:
         *,
         dtype: str | torch.dtype = "float32",
         device: str = "cpu",
-        lora: Mapping[str, Any] | None = None,
-        gradient_checkpointing: bool = False,
         trust_remote_code: bool = False,
         **options: Any,
     ) -> CausalPolicy:
-        """Load a model by path or hub id; `lora` holds options of peft's LoraConfig."""
+        """Load a model by path or hub id; further options are those of `prepared`."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -121,13 +126,7 @@ class CausalPolicy:
         tokenizer = AutoTokenizer.from_pretrained(path, **load)
         model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=kind, **load)
         model = model.to(device)
-        return cls.prepared(
-            model,
-            tokenizer,
-            lora=lora,
-            gradient_checkpointing=gradient_checkpointing,
-            **options,
-        )
+        return cls.prepared(model, tokenizer, **options)
 
     @classmethod
     def prepared(
@@ -137,9 +136,17 @@ class CausalPolicy:
         *,
         lora: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
+        vllm: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> CausalPolicy:
-        """A loaded model, with adapters and checkpointing switched on as asked."""
+        """A loaded model with what was asked for switched on.
+
+        Args:
+            model, tokenizer, options: see `CausalPolicy`.
+            lora: options of peft's LoraConfig.
+            gradient_checkpointing: recompute activations in the backward pass.
+            vllm: options of `llm_bridge.policies.vllm.VLLMGenerator`, which then writes replies.
+        """
         if gradient_checkpointing:
             name = "activation_checkpointing_enable"  # the older name is gradient_…
             name = name if hasattr(model, name) else "gradient_checkpointing_enable"
@@ -148,6 +155,10 @@ class CausalPolicy:
             from peft import LoraConfig, get_peft_model
 
             model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **dict(lora)))
+        if vllm is not None:
+            from llm_bridge.policies.vllm import VLLMGenerator
+
+            options["generator"] = VLLMGenerator(model, tokenizer, **dict(vllm))
         return cls(model, tokenizer, **options)
 
     @property
@@ -199,7 +210,7 @@ class CausalPolicy:
         entropy: bool = False,
     ) -> Scored:
         """Log-probabilities [R, L] of the replies' tokens in float32 at least, differentiable."""
-        _check_temperature(temperature)
+        check_temperature(temperature)
         rows, width = _padded(prompts, ids)
         logits = self._logits(prompts, ids, width)
         target = torch.full((rows, width), self.pad_id, device=self.device)
@@ -207,7 +218,7 @@ class CausalPolicy:
         for i, row in enumerate(ids):
             target[i, : len(row)] = torch.tensor(row, device=self.device)
             mask[i, : len(row)] = True
-        spread = torch.log_softmax(_wide(logits) / temperature, dim=-1)
+        spread = torch.log_softmax(wide(logits) / temperature, dim=-1)
         picked = spread.gather(-1, target[..., None])[..., 0]
         zero = torch.zeros_like(picked)
         disorder = None
@@ -240,7 +251,7 @@ class CausalPolicy:
             out = (self.model if self._compiled is None else self._compiled)(
                 input_ids=tokens,
                 attention_mask=attend,
-                position_ids=_positions(attend),
+                position_ids=positions(attend),
                 use_cache=False,
                 logits_to_keep=width + 1 if left else 0,
             ).logits
@@ -252,24 +263,6 @@ class CausalPolicy:
         column = (start[:, None] + torch.arange(width, device=self.device)).clamp(max=size - 1)
         return out.gather(1, column[..., None].expand(-1, -1, out.shape[-1]))
 
-    def _prefill(self, prompts: Sequence[Ids], room: int) -> tuple[Tensor, Any, Tensor]:
-        """Logits after each prompt [R, V], the cache, and the attention mask with `room` columns."""
-        longest = max(len(p) for p in prompts)
-        tokens = torch.full((len(prompts), longest), self.pad_id)
-        attend = torch.zeros((len(prompts), longest + room), dtype=torch.long)
-        for i, p in enumerate(prompts):
-            tokens[i, longest - len(p) :] = torch.tensor(p)
-            attend[i, longest - len(p) :] = 1
-        tokens, attend = tokens.to(self.device), attend.to(self.device)
-        out = self.model(
-            input_ids=tokens,
-            attention_mask=attend[:, :longest],
-            position_ids=_positions(attend[:, :longest]),
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return out.logits[:, -1], _cache_of(out), attend
-
     @torch.no_grad()
     def continuation_log_probs(
         self, prompts: Sequence[Ids], continuations: Sequence[Ids], *, temperature: float = 1.0
@@ -278,7 +271,7 @@ class CausalPolicy:
 
         The prompts are read once; their cache is shared by all continuations.
         """
-        _check_temperature(temperature)
+        check_temperature(temperature)
         width = max(len(c) for c in continuations)
         rows, many = len(prompts), len(continuations)
         target = torch.full((many, width), self.pad_id)
@@ -286,8 +279,8 @@ class CausalPolicy:
         for i, c in enumerate(continuations):
             target[i, : len(c)], own[i, : len(c)] = torch.tensor(c), True
         target, own = target.to(self.device), own.to(self.device)
-        logits, cache, attend = self._prefill(prompts, width)
-        first = torch.log_softmax(_wide(logits) / temperature, dim=-1)
+        logits, cache, attend = prefill(self, prompts, width)
+        first = torch.log_softmax(wide(logits) / temperature, dim=-1)
         total = first[:, target[:, 0]]
         if width == 1:
             return total
@@ -298,11 +291,11 @@ class CausalPolicy:
         out = self.model(
             input_ids=tokens[:, :-1],
             attention_mask=attend[:, :-1],
-            position_ids=_positions(attend)[:, length:-1],
+            position_ids=positions(attend)[:, length:-1],
             use_cache=True,
-            **{self._cache: cache},
+            **{self.cache_name: cache},
         ).logits
-        spread = torch.log_softmax(_wide(out) / temperature, dim=-1)
+        spread = torch.log_softmax(wide(out) / temperature, dim=-1)
         later = spread.gather(-1, tokens[:, 1:, None])[..., 0].reshape(rows, many, width - 1)
         return total + torch.where(own[:, 1:], later, torch.zeros_like(later)).sum(dim=-1)
 
@@ -324,51 +317,19 @@ class CausalPolicy:
         """
         each = [None] * len(conversations) if tools is None else list(tools)
         prompts = [self.encode(c, t) for c, t in zip(conversations, each, strict=True)]
-        uniforms = row_uniforms(seed, len(prompts), max_tokens)
+        seeds = row_seeds(seed, len(prompts))
         out = [Turn(p, (), (), "", truncated=True) for p in prompts]
         fits = [i for i, p in enumerate(prompts) if len(p) + max_tokens <= self.max_context]
-        fits.sort(key=lambda i: len(prompts[i]))
-        for start in range(0, len(fits), self.generate_rows):
-            part = fits[start : start + self.generate_rows]
-            rows = self._sample([prompts[i] for i in part], uniforms[part], temperature)
-            for i, turn in zip(part, rows, strict=True):
-                out[i] = turn
-        return out
-
-    def _sample(self, prompts: list[Any], uniforms: np.ndarray, temperature: float) -> list[Turn]:
-        room = uniforms.shape[1]
-        logits, cache, attend = self._prefill(prompts, room)
-        length = attend.shape[1] - room
-        position = attend[:, :length].sum(dim=1, keepdim=True)
-        draws = torch.as_tensor(uniforms, device=self.device)
-        stops = torch.tensor(self.stop_ids, device=self.device)
-        done = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
-        tokens, scores, written = [], [], []
-        for step in range(room):
-            picked, log_prob = _draw(logits, draws[:, step], temperature)
-            tokens.append(picked)
-            scores.append(log_prob)
-            written.append(~done)
-            done = done | torch.isin(picked, stops)
-            if step + 1 == room or bool(done.all()):
-                break
-            step_out = self.model(
-                input_ids=picked[:, None],
-                attention_mask=attend[:, : length + step + 1],
-                position_ids=position + step,
-                use_cache=True,
-                **{self._cache: cache},
-            )
-            logits, cache = step_out.logits[:, -1], _cache_of(step_out)
-        counts = torch.stack(written).sum(dim=0).tolist()
-        ids, log_probs = torch.stack(tokens, dim=1).tolist(), torch.stack(scores, dim=1).tolist()
-        out = []
-        for i, n in enumerate(counts):
-            own = tuple(ids[i][:n])
-            whole = own[-1] in self.stop_ids
-            out.append(
-                Turn(tuple(prompts[i]), own, tuple(log_probs[i][:n]), self.decode(own), not whole)
-            )
+        written = self.generator(
+            self,
+            [prompts[i] for i in fits],
+            max_tokens=max_tokens,
+            temperature=temperature,
+            seeds=[seeds[i] for i in fits],
+        )
+        for i, (ids, log_probs) in zip(fits, written, strict=True):
+            whole = bool(ids) and ids[-1] in self.stop_ids
+            out[i] = Turn(prompts[i], ids, log_probs, self.decode(ids), truncated=not whole)
         return out
 
     # -- value head, parameters ----------------------------------------------------------------
@@ -384,7 +345,7 @@ class CausalPolicy:
             hidden = self.model(
                 input_ids=tokens.to(self.device),
                 attention_mask=attend.to(self.device),
-                position_ids=_positions(attend.to(self.device)),
+                position_ids=positions(attend.to(self.device)),
                 use_cache=False,
                 output_hidden_states=True,
                 logits_to_keep=1,
@@ -452,40 +413,6 @@ def _control_tokens(tokenizer: Any) -> tuple[str, ...]:
         tokenizer.all_special_tokens
     )
     return tuple(sorted((n for n in names if len(n) > 1), key=lambda n: (-len(n), n)))
-
-
-def _cache_of(out: Any) -> Any:
-    """Keys and values of an answer, by its name in this or an older version of transformers."""
-    return out["cache"] if "cache" in out else out["past_key_values"]
-
-
-def _wide(logits: Tensor) -> Tensor:
-    """Logits in float32 at least."""
-    return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def _positions(attend: Tensor) -> Tensor:
-    """Position of each token among its row's own, [R, S]."""
-    return (attend.cumsum(dim=1) - 1).clamp(min=0)
-
-
-def _draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Token and log-probability of each row, by inversion of the distribution function."""
-    if temperature == 0:
-        picked = logits.argmax(dim=-1)
-        spread = torch.log_softmax(_wide(logits), dim=-1)
-    else:
-        _check_temperature(temperature)
-        spread = torch.log_softmax(_wide(logits) / temperature, dim=-1)
-        total = spread.double().exp().cumsum(dim=-1)
-        mark = uniform[:, None] * total[:, -1:]
-        picked = torch.searchsorted(total, mark, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
-    return picked, spread.gather(-1, picked[:, None])[:, 0]
-
-
-def _check_temperature(temperature: float) -> None:
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}; it should be above 0 to be divided by")
 
 
 def _padded(prompts: Sequence[Ids], ids: Sequence[Ids]) -> tuple[int, int]:

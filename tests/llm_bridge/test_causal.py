@@ -6,6 +6,7 @@ import torch
 
 from llm_bridge.policies.base import Turn, row_uniforms
 from llm_bridge.policies.causal import CausalPolicy
+from llm_bridge.policies.generation import prefill
 from llm_bridge.policies.tiny import character_tokenizer, tiny_policy
 
 CACHE_ATOL = 1e-5
@@ -107,7 +108,7 @@ def test_generation_draws_from_the_models_distribution(policy):
     """Token frequencies of 2000 draws against the softmax, by Pearson's statistic."""
     count = 2000
     turns = policy.generate([user("x")] * count, max_tokens=1, temperature=0.5, seed=1)
-    logits = policy._prefill([policy.encode(user("x"))], 1)[0][0]
+    logits = prefill(policy, [policy.encode(user("x"))], 1)[0][0]
     probs = torch.softmax(logits.double() / 0.5, -1).detach().numpy()
     seen = np.bincount([t.ids[0] for t in turns], minlength=len(probs))
     often = probs * count >= 5
