@@ -11,15 +11,17 @@ running factor advances (Eq. 8).  Objective, ratio, estimator, KL, order and fac
 `seeupo_theory.rules`, called through `llm_bridge.rows`.
 
 TRL's own `rollout_func` hook makes one completion of a conversation, in which turns cannot be told
-apart, so that `_prepare_inputs` is replaced as a whole; the data loader, the optimiser, Accelerate,
-checkpoints and logs are TRL's.
+apart, so that `_prepare_inputs` is replaced as a whole; the data loader, the optimiser, Accelerate
+(DDP, FSDP, DeepSpeed), vLLM, checkpoints and logs are TRL's.
 
 - Advantages are computed from the returns of all rows of all processes; factors stay with their
   rows.  Row g of the global batch draws from a seed of its own, whatever process plays it.
 - A sum over rows is divided by their global number R; gradients are those of one process.
 - A turn at which no row acts leaves parameters and optimiser alone, as in `llm_bridge.update`
   (not under DeepSpeed, which keeps gradients of its own).
-- Generation is that of `CausalPolicy` on the unwrapped model, which each process holds whole.
+- Replies are written by TRL's own generation of one turn where it is needed (``use_vllm``, FSDP,
+  ZeRO stage 3), all processes in step; elsewhere by `CausalPolicy` on the unwrapped model, which
+  each process then holds whole.
 
 Shapes: R rows of all processes, T turns.
 """
@@ -42,6 +44,7 @@ from llm_bridge.environments.base import tasks_of
 from llm_bridge.exact import Exact
 from llm_bridge.options import Options
 from llm_bridge.policies.causal import CausalPolicy, WithoutAdapter
+from llm_bridge.policies.generation import Written, cached
 from llm_bridge.rollouts import Sampling, collect, environment_seed
 from llm_bridge.rows import Rows, Tally
 from llm_bridge.turns import TurnBatch
@@ -90,8 +93,6 @@ class SeeUPOConfig(GRPOConfig):
             if wrong:
                 raise ValueError(f"{what}, which this trainer has not; use llm_bridge.Trainer")
         _ = (self.options, self.sampling)
-        if self.use_vllm:
-            raise ValueError("use_vllm is True; this trainer generates with transformers")
         self.num_iterations = self.epochs * (1 if a.simultaneous else self.max_turns)
         self.steps_per_generation = self.gradient_accumulation_steps
         self.beta = 0.0
@@ -130,7 +131,7 @@ class SeeUPOTrainer(GRPOTrainer):
         model: a causal language model, or what TRL accepts as one.
         environment: an instance of the Protocol, or what makes one.
         args: see `SeeUPOConfig`.
-        processing_class: tokenizer with a chat template.
+        processing_class: tokenizer with a chat template (default: that of the model's name).
         tasks: tasks to draw from (default: the environment's own).
         more: further arguments of TRL's trainer (callbacks, optimizers, peft_config, …).
     """
@@ -145,7 +146,7 @@ class SeeUPOTrainer(GRPOTrainer):
         environment: Any,
         *,
         args: SeeUPOConfig,
-        processing_class: Any,
+        processing_class: Any = None,
         tasks: Sequence[Any] | None = None,
         **more: Any,
     ) -> None:
@@ -156,19 +157,27 @@ class SeeUPOTrainer(GRPOTrainer):
         frozen = None
         if args.algorithm.kl_coef and not named:
             frozen = copy.deepcopy(model).requires_grad_(False)
-        numbers = [str(i) for i in range(len(self.tasks))]
+        size = max(len(self.tasks), int(args.generation_batch_size or 1))  # no batch is dropped
         super().__init__(
             model=model,
             reward_funcs=_unused,
             args=args,
-            train_dataset=Dataset.from_dict({"prompt": numbers}),
+            train_dataset=Dataset.from_dict({"prompt": [""] * size}),  # what is played: `draw`
             processing_class=processing_class,
             **more,
         )
         self.loss_is_scaled_for_ga = True  # by R already, not by the number of micro-batches
         self.algorithm, self.options = args.algorithm, args.options
         self.exact = None
-        self.policy = CausalPolicy(self.accelerator.unwrap_model(self.model), processing_class)
+        shared = self.use_vllm or self.is_fsdp_enabled or self._dist.is_zero3
+        self._together = _Together(self) if shared else None
+        self.policy = CausalPolicy(
+            self.accelerator.unwrap_model(self.model),
+            self.processing_class,
+            stop_ids=self.eos_token_ids,
+            max_context=args.vllm_max_model_length if self.use_vllm else None,
+            generator=self._together or cached,
+        )
         self.reference: Any = None
         self._frozen = None if frozen is None else frozen.to(self.accelerator.device)
         self.rows: Rows | None = None
@@ -177,16 +186,34 @@ class SeeUPOTrainer(GRPOTrainer):
 
     # -- rollouts ------------------------------------------------------------------------------
 
-    def collect(self, inputs: Sequence[dict[str, Any]], iteration: int) -> TurnBatch:
+    def draw(self, count: int, iteration: int) -> list[Any]:
+        """Tasks of an iteration: each occurs once before any occurs again, in a drawn order.
+
+        TRL's sampler begins anew in a resumed run; this depends on seed and iteration alone.
+        """
+        size, out = len(self.tasks), []
+        for place in range(iteration * count, (iteration + 1) * count):
+            seed = environment_seed(self.args.seed, "tasks", place // size)
+            order = np.random.default_rng(seed).permutation(size)
+            out.append(self.tasks[int(order[place % size])])
+        return out
+
+    def collect(self, rows: int, iteration: int) -> TurnBatch:
         """This process's rows of the global batch, played from seeds of their own."""
         s, group = self.args.sampling, int(self.num_generations or 1)
-        first = self.accelerator.process_index * len(inputs)
-        keys = [divmod(first + i, group) for i in range(len(inputs))]
-        tasks = {b: self.tasks[int(x["prompt"])] for (b, _), x in zip(keys, inputs, strict=True)}
+        first = self.accelerator.process_index * rows
+        keys = [divmod(first + i, group) for i in range(rows)]
+        tasks = self.draw(rows * self.accelerator.num_processes // group, iteration)
         seed = environment_seed(self.args.seed, "rollouts", iteration)
         player = copy.copy(self.policy)
         player.model = self.accelerator.unwrap_model(self.model)
-        return collect(player, self.environment, tasks, group, seed, s, prefix=iteration, keys=keys)
+        try:
+            return collect(
+                player, self.environment, tasks, group, seed, s, prefix=iteration, keys=keys
+            )
+        finally:
+            if self._together is not None:
+                self._together.drain(player)
 
     def advantages(self, batch: TurnBatch) -> Tensor:
         """Advantages [rows here] from the returns of all rows of all processes."""
@@ -212,15 +239,15 @@ class SeeUPOTrainer(GRPOTrainer):
             )
         step, epoch = divmod(update, epochs)
         if not update and not part:
-            self._begin(generation_batch, iteration)
+            self._begin(len(generation_batch), iteration)
         elif not epoch and not part:
             self._advance(step)
         size, self._now = self.args.per_device_train_batch_size, self._groups[step]
         return {"chunk": range(part * size, (part + 1) * size), "turns": self._now}
 
-    def _begin(self, inputs: Any, iteration: int) -> None:
+    def _begin(self, rows: int, iteration: int) -> None:
         """Rollouts, advantages and the order of the turns of an iteration."""
-        a, batch = self.algorithm, self.collect(inputs, iteration)
+        a, batch = self.algorithm, self.collect(rows, iteration)
         self.policy.model = self.model_wrapped
         if a.kl_coef and self.reference is None:
             self.reference = copy.copy(self.policy)
@@ -236,15 +263,15 @@ class SeeUPOTrainer(GRPOTrainer):
         counts = self._all([[int(m.sum()) for m in self.rows.mask]])
         acting = self._all([[int(n) for n in batch.active.sum(dim=0)]])
         self._acting = [sum(n) for n in zip(*acting, strict=True)]
-        rows = float(len(batch) * self.accelerator.num_processes)
+        everyone = float(len(batch) * self.accelerator.num_processes)
         tokens = self.options.aggregation == "mean" and a.level == "token"
         self._scale = {
-            t: max(float(sum(c)), 1.0) if tokens else rows
+            t: max(float(sum(c)), 1.0) if tokens else everyone
             for t, c in enumerate(zip(*counts, strict=True))
         }
         returns = self._all(batch.returns.tolist())
         self._metrics["train"]["reward"].append(sum(returns) / len(returns))
-        self._metrics["train"]["turns"].append(sum(self._acting) / rows)
+        self._metrics["train"]["turns"].append(sum(self._acting) / everyone)
 
     def _advance(self, step: int) -> None:
         """The factor past the turns just updated; old scores anew where the algorithm says so."""
@@ -267,7 +294,9 @@ class SeeUPOTrainer(GRPOTrainer):
         rows, turns, chunk, tally = self.rows, inputs["turns"], inputs["chunk"], Tally()
         weighted = rows.weighted(turns)
         if self.algorithm.credit == "trajectory":
+            idle = [t for t in turns if not bool(rows.active[chunk, t].any())]
             pieces = [rows.trajectory(turns, chunk, weighted, self._scale, tally)]
+            pieces += [_idle(self.policy) for _ in idle]
         else:
             found = [rows.turn(t, chunk, weighted, self._scale, tally) for t in turns]
             pieces = [_idle(self.policy) if piece is None else piece for piece in found]
@@ -299,6 +328,39 @@ class _Rows(Rows):
                 for _ in range(max(gather_object([mine])) - mine):
                     _idle(policy)
         return out
+
+
+class _Together:
+    """TRL's generation of one turn; every process makes the same calls, with as many rows."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def __call__(
+        self,
+        policy: Any,
+        prompts: Sequence[Any],
+        *,
+        max_tokens: int,
+        temperature: float,
+        seeds: Sequence[Any],
+    ) -> list[Written]:
+        return self._round(policy, prompts, len(prompts)) or []
+
+    def drain(self, policy: Any) -> None:
+        """Take part until no process has a row that still plays."""
+        while self._round(policy, [], -1) is not None:
+            pass
+
+    def _round(self, policy: Any, prompts: Sequence[Any], count: int) -> list[Written] | None:
+        most = max(self.trainer._all([count]))
+        if most <= 0:
+            return [] if most == 0 else None
+        mine = [*map(list, prompts), *([policy.stop_ids[0]] for _ in range(most - len(prompts)))]
+        ids, scores = self.trainer._generate_single_turn(mine, None, {}, 1)
+        policy.model.eval()
+        known = [None] * most if scores is None else [tuple(map(float, s)) for s in scores]
+        return [(tuple(map(int, i)), s) for i, s in zip(ids, known, strict=True)][: len(prompts)]
 
 
 def _idle(policy: Any) -> Tensor:

@@ -84,9 +84,14 @@ class VLLMGenerator:
         if self.engine.mode == "server":
             return self._ask(policy, rows, max_tokens, temperature)
         # ends are the policy's own, whatever the model's files call an end
-        options = {"temperature": temperature, "max_tokens": max_tokens, "logprobs": 0}
-        options |= {"ignore_eos": True, "stop_token_ids": list(policy.stop_ids)}
-        options |= self.engine.generation_kwargs
+        options = {
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "logprobs": 0,
+            "ignore_eos": True,
+            "stop_token_ids": list(policy.stop_ids),
+            **self.engine.generation_kwargs,
+        }
         llm = self.engine.llm
         if self.engine.enable_sleep_mode:
             llm.wake_up(tags=["kv_cache"])

@@ -1,8 +1,5 @@
 """Replies written by vLLM: against a stand-in with vLLM's interface, and vLLM itself where it is."""
 
-import copy
-import importlib.util
-import types
 import warnings
 
 import pytest
@@ -13,6 +10,7 @@ from llm_bridge.environments.base import NotInstalledError
 from llm_bridge.policies import vllm as module
 from llm_bridge.policies.causal import CausalPolicy
 from llm_bridge.policies.tiny import tiny_policy
+from tests.llm_bridge.vllm_standin import REAL, install
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -20,8 +18,6 @@ with warnings.catch_warnings():
     from trl.generation import vllm_generation as engine
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the engine's own
-
-REAL = importlib.util.find_spec("vllm") is not None
 
 ASK = [[{"role": "user", "content": text}] for text in ("hello", "a", "bc" * 10)]
 
@@ -31,86 +27,9 @@ ATOL = 0.05 if REAL else 1e-5
 """Of a token's log-probability: vLLM holds the weights in bfloat16 there, the stand-in in float32."""
 
 
-class SamplingParams:
-    """The fields that are read here; an unknown one is an error, as in vLLM."""
-
-    def __init__(self, *, seed, temperature, max_tokens, logprobs, ignore_eos, stop_token_ids):
-        assert 0 <= seed < 2**63
-        self.seed, self.temperature, self.max_tokens = seed, temperature, max_tokens
-        self.stop = set(stop_token_ids)
-        assert ignore_eos and logprobs == 0
-
-
-class LLM:
-    """vLLM's offline engine, as far as it is documented and used here; its weights are its own."""
-
-    def __init__(self, model, **options):
-        from transformers import AutoModelForCausalLM
-
-        self.options, self.loads, self.awake = options, 0, {"weights", "kv_cache"}
-        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-
-    def collective_rpc(self, method, kwargs):
-        assert method == "reload_weights" and "weights" in self.awake
-        self.loads += 1
-        own = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, value in kwargs["weights_iterator"]:
-                own.pop(name).copy_(value)
-        assert not own, f"weights that nobody handed over: {sorted(own)}"
-
-    def reset_prefix_cache(self):
-        pass
-
-    def sleep(self, level):
-        assert level == 2
-        self.awake = set()
-        with torch.no_grad():
-            for p in self.model.parameters():
-                p.fill_(float("nan"))
-
-    def wake_up(self, tags):
-        self.awake |= set(tags)
-
-    @torch.no_grad()
-    def generate(self, prompts, sampling_params, use_tqdm):
-        assert self.awake == {"weights", "kv_cache"}
-        out = []
-        for prompt, how in zip(prompts, sampling_params, strict=True):
-            rng, ids, scores = torch.Generator().manual_seed(how.seed), [], []
-            while len(ids) < how.max_tokens and not (ids and ids[-1] in how.stop):
-                seen = torch.tensor([prompt["prompt_token_ids"] + ids])
-                logits = self.model(input_ids=seen).logits[0, -1]
-                spread = torch.log_softmax(logits / (how.temperature or 1.0), dim=-1)
-                token = int(torch.multinomial(spread.exp(), 1, generator=rng))
-                token = token if how.temperature else int(spread.argmax())
-                ids.append(token)
-                scores.append({token: types.SimpleNamespace(logprob=float(spread[token]), rank=1)})
-            answer = types.SimpleNamespace(token_ids=ids, logprobs=scores)
-            out.append(types.SimpleNamespace(outputs=[answer]))
-        return out
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A tiny model on disk, its head untied; and vLLM, or what stands in for it."""
-    policy = tiny_policy(3, hidden=64)
-    config = copy.deepcopy(policy.model.config)
-    config.tie_word_embeddings = False
-    torch.manual_seed(0)
-    type(policy.model)(config).save_pretrained(tmp_path)
-    policy.tokenizer.save_pretrained(tmp_path)
-    if REAL:
-        monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    else:
-        monkeypatch.setattr(engine, "is_vllm_available", lambda: True)
-        monkeypatch.setattr(engine, "LLM", LLM, raising=False)
-        monkeypatch.setattr(engine, "SamplingParams", SamplingParams, raising=False)
-        monkeypatch.setattr(module, "_on_cpu", lambda: True)
-        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-            monkeypatch.setenv(name, "")  # TRL writes them; this puts them back after the test
-            monkeypatch.delenv(name)
-    return str(tmp_path)
+    return install(monkeypatch, tmp_path)
 
 
 def difference(policy, turns, temperature):

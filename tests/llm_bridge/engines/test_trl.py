@@ -1,10 +1,13 @@
-"""The trainer on TRL: the update of `llm_bridge.update`, in one process and in two."""
+"""The trainer on TRL: the update of `llm_bridge.update`, in one process and in two, sharded or not."""
 
+import copy
 import os
 import socket
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +19,14 @@ with warnings.catch_warnings():
     pytest.importorskip("trl")
     from llm_bridge.engines.trl import SeeUPOConfig, SeeUPOTrainer
 
+from peft import LoraConfig
+from torch.distributed.fsdp import FSDPModule
+
 from llm_bridge import FunctionEnvironment, tiny_policy
+from llm_bridge.policies.causal import CausalPolicy
 from llm_bridge.rollouts import environment_seed
 from llm_bridge.update import Updater
+from tests.llm_bridge.vllm_standin import REAL, install
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the engine's own: hints, deprecations
 
@@ -42,8 +50,35 @@ def game():
     return FunctionEnvironment(reward, step, tasks=["a", "b", "c", "d"])
 
 
-def trainer(folder, preset="seeupo", switches=None, rows=16, accumulate=1, epochs=2, steps=None):
+def trainer(
+    folder,
+    preset="seeupo",
+    switches=None,
+    rows=16,
+    accumulate=1,
+    epochs=2,
+    steps=None,
+    model=None,
+    peft=None,
+    **more,
+):
     policy = tiny_policy(3, characters="abcdon")
+    if preset == "trajectory-free":
+        preset, switches = "trajectory-ppo", {"guard": False}
+    settings = {
+        "max_completion_length": 2,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "optim": "sgd",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "logging_strategy": "no",
+    }
     args = SeeUPOConfig(
         str(folder),
         preset=preset,
@@ -53,27 +88,16 @@ def trainer(folder, preset="seeupo", switches=None, rows=16, accumulate=1, epoch
         num_generations=4,
         per_device_train_batch_size=rows // accumulate,
         gradient_accumulation_steps=accumulate,
-        max_completion_length=2,
         temperature=1.0,
         max_steps=steps or (1 if preset in JOINT else 3) * epochs,
-        learning_rate=0.05,
-        lr_scheduler_type="constant",
-        max_grad_norm=0.0,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-        logging_strategy="no",
+        **(settings | more),
     )
-    optimiser = torch.optim.SGD(policy.model.parameters(), lr=0.05)
     return SeeUPOTrainer(
-        policy.model,
+        policy.model if model is None else model,
         game(),
         args=args,
-        processing_class=policy.tokenizer,
-        optimizers=(optimiser, torch.optim.lr_scheduler.ConstantLR(optimiser, 1.0)),
+        processing_class=policy.tokenizer if model is None else None,
+        peft_config=peft,
     )
 
 
@@ -90,6 +114,27 @@ def close(found, wanted, start):
     assert float((found - wanted).abs().max()) <= SAME_RTOL * moved
 
 
+def played(mine):
+    """Train, and return the batches that were played."""
+    batches, collect = [], mine.collect
+    mine.collect = lambda *a: batches.append(collect(*a)) or batches[-1]
+    mine.train()
+    return batches
+
+
+def updated(mine, state, batch, optimiser=None, lora=None):
+    """Parameters after the plain updater's iteration on a batch, and before it."""
+    policy = tiny_policy(3, characters="abcdon")
+    policy = CausalPolicy.prepared(policy.model, policy.tokenizer, lora=lora)
+    policy.model.load_state_dict(state)
+    model, start = policy.model, flat(policy.model)
+    algorithm = mine.algorithm.replace(lr=0.05)
+    rng = np.random.default_rng(environment_seed(mine.args.seed, "update", 0))
+    reference = policy.reference() if algorithm.kl_coef else None
+    Updater(policy, algorithm, optimiser, mine.options, reference=reference)(batch, rng=rng)
+    return flat(model), start
+
+
 @pytest.mark.parametrize(
     ("preset", "switches"),
     [
@@ -100,24 +145,59 @@ def close(found, wanted, start):
         ("grpo", {}),
         ("rloo", {}),
         ("gspo", {}),
-        ("trajectory-ppo", {"guard": False}),
+        ("trajectory-free", {}),
     ],
 )
 def test_an_iteration_is_that_of_the_plain_updater(tmp_path, preset, switches):
     mine = trainer(tmp_path, preset, switches)
-    batches = []
-    collect = mine.collect
-    mine.collect = lambda *a: batches.append(collect(*a)) or batches[-1]
-    mine.train()
-    (batch,) = batches
+    state = copy.deepcopy(mine.policy.model.state_dict())
+    (batch,) = played(mine)
     assert not bool(batch.active.all())  # some rows end early
-    policy = tiny_policy(3, characters="abcdon")
-    start = flat(policy.model)
-    algorithm = mine.algorithm.replace(lr=0.05)
-    rng = np.random.default_rng(environment_seed(mine.args.seed, "update", 0))
-    reference = policy.reference() if algorithm.kl_coef else None
-    Updater(policy, algorithm, options=mine.options, reference=reference)(batch, rng=rng)
-    close(flat(mine.model), flat(policy.model), start)
+    close(flat(mine.model), *updated(mine, state, batch))
+
+
+def test_adam(tmp_path):
+    mine = trainer(tmp_path, optim="adamw_torch", adam_epsilon=1e-2)  # no division by noise
+    state = copy.deepcopy(mine.policy.model.state_dict())
+    (batch,) = played(mine)
+    adam = partial(torch.optim.AdamW, lr=0.05, eps=1e-2, weight_decay=0.0)
+    close(flat(mine.model), *updated(mine, state, batch, adam))
+
+
+@pytest.mark.parametrize("switches", [{}, {"kl_coef": 0.5}])
+def test_adapters(tmp_path, switches):
+    lora = {"r": 2, "target_modules": ["q_proj", "v_proj"], "init_lora_weights": False}
+    mine = trainer(tmp_path, "seeupo", switches, peft=LoraConfig(**lora))
+    state = copy.deepcopy(mine.policy.model.state_dict())
+    (batch,) = played(mine)
+    names = {n for n, p in mine.model.named_parameters() if p.requires_grad}
+    assert names and all("lora_" in n for n in names)
+    close(flat(mine.model), *updated(mine, state, batch, lora=lora))
+
+
+def test_gradient_checkpointing_changes_nothing(tmp_path):
+    start = flat(tiny_policy(3, characters="abcdon").model)
+    plain, thrifty = trainer(tmp_path / "a"), trainer(tmp_path / "b", gradient_checkpointing=True)
+    plain.train()
+    thrifty.train()
+    close(flat(thrifty.model), flat(plain.model), start)
+
+
+def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path):
+    often = {"save_strategy": "steps", "save_steps": 6}
+    whole = trainer(tmp_path / "a", steps=12, optim="adamw_torch")
+    whole.train()
+    trainer(tmp_path / "b", steps=6, optim="adamw_torch", **often).train()
+    again = trainer(tmp_path / "b", steps=12, optim="adamw_torch", **often)
+    again.train(resume_from_checkpoint=True)
+    assert torch.equal(flat(again.model), flat(whole.model))
+
+
+def test_a_run_resumed_within_an_iteration_is_refused(tmp_path):
+    often = {"save_strategy": "steps", "save_steps": 4}
+    trainer(tmp_path, steps=4, **often).train()
+    with pytest.raises(RuntimeError, match="multiple of 6"):
+        trainer(tmp_path, steps=12, **often).train(resume_from_checkpoint=True)
 
 
 def test_micro_batches_change_nothing(tmp_path):
@@ -137,43 +217,127 @@ def test_the_next_iteration_plays_again(tmp_path):
     assert mine.state.global_step == 12
 
 
-def run(folder, rank=0, world=1, port=0, preset="seeupo"):
-    code = (
-        "import sys, warnings; warnings.simplefilter('ignore'); import torch; "
-        "torch.set_num_threads(1); from tests.llm_bridge.engines.test_trl import trainer, flat; "
-        f"t = trainer({str(folder)!r}, {preset!r}, rows={16 // world}); t.train(); "
-        f"assert t.accelerator.num_processes == {world}; "
-        f"torch.save(flat(t.accelerator.unwrap_model(t.model)), {str(folder / f'{rank}.pt')!r})"
-    )
-    env = dict(os.environ, ACCELERATE_USE_CPU="true")
-    if world > 1:
-        env |= {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "LOCAL_WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-    return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True
-    )
+SHARDED = {
+    "fsdp": True,
+    "fsdp_config": {
+        "version": 2,
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "transformer_layer_cls_to_wrap": ["Qwen3DecoderLayer"],
+        "reshard_after_forward": True,
+        "state_dict_type": "FULL_STATE_DICT",
+        "cpu_ram_efficient_loading": False,
+    },
+}
 
 
-def test_two_processes_give_the_update_of_one(tmp_path):
+def child(folder, world, preset, sharded):
+    """What each process of a pair runs: an iteration, and then what it played and reached."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    if sharded:
+        allow_sharding_on_cpus()
+    mine = trainer(Path(folder), preset, rows=16 // world, **(SHARDED if sharded else {}))
+    (batch,) = played(mine)
+    assert mine.accelerator.num_processes == world
+    assert isinstance(mine.model, FSDPModule) == sharded
+    parameters = mine.accelerator.unwrap_model(mine.model).parameters()
+    whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in parameters]
+    end = torch.cat([p.detach().flatten() for p in whole]).double()
+    torch.save((end, batch), f"{folder}/{mine.accelerator.process_index}.pt")
+
+
+def allow_sharding_on_cpus():
+    """Accelerate shards on accelerators only; torch does on gloo, too."""
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+
+    begin = PartialState.__init__
+
+    def init(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_XPU
+
+    PartialState.__init__ = init
+
+
+def pair(folder, preset="seeupo", sharded=False):
+    """Two processes with gloo: (parameters at the end, batch) of each."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    pair = [run(tmp_path, rank, 2, port) for rank in range(2)]
-    for process in pair:
-        _, errors = process.communicate(timeout=120)
+    code = (
+        "from tests.llm_bridge.engines.test_trl import child; "
+        f"child({str(folder)!r}, 2, {preset!r}, {sharded})"
+    )
+    processes = []
+    for rank in range(2):
+        env = dict(os.environ, ACCELERATE_USE_CPU="true", RANK=str(rank), LOCAL_RANK=str(rank))
+        env |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True
+            )
+        )
+    for process in processes:
+        _, errors = process.communicate(timeout=180)
         assert process.returncode == 0, errors[-2000:]
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def test_two_processes_give_the_update_of_one(tmp_path):
+    (first, _), (second, _) = pair(tmp_path)
     one = trainer(tmp_path)
     one.train()
     start = flat(tiny_policy(3, characters="abcdon").model)
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert torch.equal(first, second)
     close(first, flat(one.model), start)
+
+
+@pytest.mark.parametrize("preset", ["seeupo", "trajectory-free"])
+def test_a_sharded_model_is_updated_as_a_whole_one(tmp_path, preset):
+    (first, a), (second, b) = pair(tmp_path, preset, sharded=True)
+    mine = trainer(tmp_path / "one", preset)
+    state = copy.deepcopy(mine.policy.model.state_dict())
+    assert torch.equal(first, second)
+    close(first, *updated(mine, state, together(a, b)))
+
+
+@pytest.mark.skipif(REAL, reason="TRL's way of handing weights over needs a GPU")
+def test_vllm_writes_replies_under_the_weights_of_the_moment(tmp_path, monkeypatch):
+    model = install(monkeypatch, tmp_path / "model")
+    how = {"model": model, "steps": 12, "use_vllm": True, "vllm_mode": "colocate"}
+    mine = trainer(tmp_path, vllm_max_model_length=512, save_strategy="no", **how)
+    seen, collect = [], mine.collect
+
+    def watched(*args):
+        batch = collect(*args)
+        for t, pool in enumerate(batch.turns):
+            for reply in pool:
+                if reply is not None:
+                    score = mine.policy.score([reply.prompt_ids], [reply.ids]).log_prob[0]
+                    gap = (score.detach() - torch.tensor(reply.log_probs)).abs().max()
+                    seen.append((t, float(gap)))
+        return batch
+
+    mine.collect = watched
+    start = flat(mine.policy.model)
+    mine.train()
+    assert {t for t, _ in seen} == {0, 1, 2} and max(gap for _, gap in seen) < 1e-5
+    assert float((flat(mine.model) - start).abs().max()) > 1e-3
+
+
+def together(a, b):
+    """Rows of two processes as one batch."""
+    both = {
+        name: torch.cat([getattr(a, name), getattr(b, name)])
+        for name in ("rewards", "returns", "truncated", "success")
+    }
+    for name in ("row_ids", "groups", "contexts"):
+        both[name] = getattr(a, name) + getattr(b, name)
+    turns = tuple(x + y for x, y in zip(a.turns, b.turns, strict=True))
+    return replace(a, turns=turns, bootstrap=None, **both)
 
 
 def test_what_cannot_run_is_refused(tmp_path):
