@@ -71,8 +71,10 @@ class LLM:
     @torch.no_grad()
     def generate(self, prompts, sampling_params, use_tqdm):
         assert self.awake == {"weights", "kv_cache"}
-        out = []
-        for prompt, how in zip(prompts, sampling_params, strict=True):
+        out, each = [], sampling_params
+        if not isinstance(each, list):
+            each = [each] * len(prompts)
+        for prompt, how in zip(prompts, each, strict=True):
             own, ids, scores = torch.Generator(), [], []
             rng = self.rng if how.seed is None else own.manual_seed(how.seed)
             stop = how.stop | (set() if how.ignore_eos else {self.model.config.eos_token_id})
