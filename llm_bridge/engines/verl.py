@@ -8,8 +8,11 @@ Switched on without a line of code, by the environment variable
 
 Estimators are ``seeupo_`` and the name of a preset without a critic; losses are the clipped
 objective at the ratio of a ``seeupo_token``, a ``seeupo_sequence`` or ``seeupo_length_normalised``.
-A response is one unit here, all its turns together: the *sequential* schedule (one update a turn,
-the running factor between them) is not part of this plug-in; `llm_bridge.engines.trl` has it.
+A response is one unit of these, all its turns together.  The *sequential* schedule, one update a
+turn with the running factor between them, is a trainer of verl's (`llm_bridge.engines.verl_sequential`):
+
+    trainer.v1.trainer_mode: seeupo
+    seeupo: {preset: seeupo, order: reverse}
 
 Sequence-level losses are averaged over the rows of the batch whatever ``loss_agg_mode`` says; at
 the token level that key counts.
@@ -26,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from llm_bridge.engines import verl_sequential
 from seeupo_theory.rules import objectives, ratios
 from seeupo_theory.rules.presets import PRESETS, get
 from seeupo_theory.rules.rows import Batch
@@ -113,3 +117,5 @@ def _register() -> None:
 
 if importlib.util.find_spec("verl") is not None:
     _register()
+    if importlib.util.find_spec("transfer_queue") is not None:
+        verl_sequential.register()
