@@ -224,6 +224,7 @@ SHARDED = {
         "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         "transformer_layer_cls_to_wrap": ["Qwen3DecoderLayer"],
         "reshard_after_forward": True,
+        "activation_checkpointing": True,
         "state_dict_type": "FULL_STATE_DICT",
         "cpu_ram_efficient_loading": False,
     },

@@ -13,6 +13,7 @@ from verl.trainer.ppo import core_algos
 from verl.workers.config import ActorConfig
 
 import llm_bridge.engines.verl  # noqa: F401  (registers)
+from seeupo_theory.rules import returns as return_rule
 
 ATOL = 1e-5
 """verl computes advantages in float32 and adds its 1e-6 in the same place."""
@@ -44,6 +45,19 @@ def test_advantages_are_equal(name, options):
     theirs = {"dr-grpo": "grpo"}.get(name, name)
     wanted = core_algos.get_adv_estimator_fn(theirs)(rewards, mask, index=index, **options)[0]
     torch.testing.assert_close(mine, wanted, atol=ATOL, rtol=0)
+
+
+def test_gae_is_equal_before_verl_whitens_it():
+    rewards, mask, *_ = batch()
+    values = torch.randn(8, 6)
+    how = {"gamma": 0.9, "lam": 0.8}
+    theirs, targets = core_algos.compute_gae_advantage_return(rewards, values, mask, **how)
+    after = torch.nn.functional.pad(values, (0, 1))  # nothing follows the last token
+    mine = return_rule.gae(rewards, after, discount=0.9, lam=0.8, mask=mask)
+    own = mask.bool()
+    torch.testing.assert_close((mine + values)[own], targets[own], atol=ATOL, rtol=0)
+    white = (mine - mine[own].mean()) / (mine[own].var() + 1e-8).sqrt()
+    torch.testing.assert_close(white[own], theirs[own], atol=ATOL, rtol=0)
 
 
 @pytest.mark.parametrize(

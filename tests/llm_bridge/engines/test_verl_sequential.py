@@ -1,6 +1,7 @@
 """The sequential schedule in verl: the update of `llm_bridge.update`, with verl's losses and trainer."""
 
 import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -267,3 +268,21 @@ def test_the_file_switches_it_on():
     assert algorithm_of(CONFIG) == get("seeupo")
     assert algorithm_of({**CONFIG, "seeupo": {"order": [1, 0, 2]}}).order == (1, 0, 2)
     assert get_trainer_cls("seeupo") is not get_trainer_cls("sync")
+
+
+def test_the_example_is_a_configuration_of_verl():
+    from hydra import compose, initialize_config_dir
+    from verl.utils.config import omega_conf_to_dataclass
+
+    folder = str(Path(__file__).resolve().parents[3] / "examples" / "qwen3-14b")
+    with initialize_config_dir(folder, version_base=None):
+        config = compose("verl")
+    whole = OmegaConf.to_container(config, resolve=True)
+    a = algorithm_of(whole)
+    assert (a.level, a.order) == ("length-normalised", "reverse")
+    assert get_trainer_cls(config.trainer.v1.trainer_mode) is get_trainer_cls("seeupo")
+    assert config.algorithm.adv_estimator == "seeupo_seeupo"
+    core_algos.get_adv_estimator_fn(config.algorithm.adv_estimator)
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    assert actor.kl_loss_coef == 0.002 and actor.clip_ratio_high == 0.2
+    core_algos.get_policy_loss_fn(actor.policy_loss.loss_mode)
