@@ -83,6 +83,8 @@ class Trainer:
         self.callbacks = callbacks
         listed = tasks_of(environment) if tasks is None else tasks
         self.tasks: Sequence[Any] = [None] if listed is None else listed
+        if not len(self.tasks):
+            raise ConfigError("tasks is empty; the environment should have at least one")
         self.task_probs = getattr(environment, "task_probs", None) if tasks is None else None
         self.exact = self._exact()
         algorithm = config.algorithm

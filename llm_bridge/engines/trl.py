@@ -152,6 +152,8 @@ class SeeUPOTrainer(GRPOTrainer):
     ) -> None:
         listed = tasks_of(environment) if tasks is None else tasks
         self.environment, self.tasks = environment, [None] if listed is None else list(listed)
+        if not self.tasks:
+            raise ValueError("tasks is empty; the environment should have at least one")
         named = isinstance(model, str) or bool(getattr(model.config, "_name_or_path", ""))
         args.beta = args.algorithm.kl_coef if named else 0.0  # TRL loads its reference by name
         frozen = None

@@ -41,6 +41,9 @@ __all__ = [
 
 ROLES = ("system", "user", "assistant", "tool")
 
+LARGEST_REWARD = 1e100
+"""Above it, a batch's variance is no longer a double."""
+
 Message = dict[str, Any]
 """{"role": one of ROLES, "content": str}, and whatever else a chat template reads (`name`)."""
 
@@ -138,6 +141,11 @@ class StepResult:
             reward = math.nan
         if isinstance(self.reward, str) or not math.isfinite(reward):
             raise EnvironmentFault(f"reward = {self.reward!r}: should be a finite number")
+        if abs(reward) > LARGEST_REWARD:
+            raise EnvironmentFault(
+                f"reward = {self.reward!r}: should be at most {LARGEST_REWARD:g} in size, so that "
+                "variances are numbers"
+            )
         object.__setattr__(self, "messages", [dict(item) for item in self.messages])
         object.__setattr__(self, "reward", reward)
         object.__setattr__(self, "done", bool(self.done))

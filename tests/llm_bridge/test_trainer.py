@@ -294,6 +294,11 @@ def test_wrong_configurations_are_refused(table, words):
         Config.of(table)
 
 
+def test_no_tasks_are_refused():
+    with pytest.raises(ConfigError, match="tasks is empty"):
+        Trainer(Config(), tiny_policy(), FunctionEnvironment(lambda task, texts: 0.0, tasks=[]))
+
+
 def test_wrong_files_are_refused(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("preset = ")

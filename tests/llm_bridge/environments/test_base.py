@@ -12,7 +12,7 @@ from llm_bridge.environments.base import StepResult, check_messages, message, ta
 from llm_bridge.environments.limits import clip, clip_messages
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf"), "1", None, "x", [1, 2]])
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e101, "1", None, "x", [1, 2]])
 def test_a_reward_is_a_finite_number(reward):
     with pytest.raises(EnvironmentFault, match="reward"):
         StepResult([], reward, True)
