@@ -241,7 +241,7 @@ def _policy(options: dict[str, Any], environment: Any, config: Config) -> Any:
             from llm_bridge.policies.causal import CausalPolicy
 
             return CausalPolicy.from_pretrained(**options)
-    except TypeError as error:
+    except (TypeError, NotADirectoryError) as error:
         raise ConfigError(f"policy: {error}") from error
     if isinstance(kind, str) and kind.count(":") == 1:
         module, name = kind.split(":")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -118,9 +119,21 @@ class CausalPolicy:
         trust_remote_code: bool = False,
         **options: Any,
     ) -> CausalPolicy:
-        """Load a model by path or hub id; further options are those of `prepared`."""
+        """Load a model by path or hub id; further options are those of `prepared`.
+
+        Raises:
+            NotADirectoryError: a path that leads nowhere.
+            NotInstalledError: vLLM is asked for and missing.
+        """
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        path = os.path.expanduser(path)
+        if path.startswith((".", os.sep)) and not os.path.isdir(path):
+            raise NotADirectoryError(f"path is {path!r}; there is no such folder")
+        if options.get("vllm") is not None:
+            from llm_bridge.policies.vllm import require
+
+            require()
         kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
         load = {"trust_remote_code": trust_remote_code}
         tokenizer = AutoTokenizer.from_pretrained(path, **load)

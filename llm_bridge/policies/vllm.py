@@ -25,7 +25,7 @@ from llm_bridge.environments.base import NotInstalledError
 from llm_bridge.policies.base import Ids
 from llm_bridge.policies.generation import Written
 
-__all__ = ["VLLMGenerator"]
+__all__ = ["VLLMGenerator", "require"]
 
 INSTALL = "pip install 'seeupo[vllm]'"
 
@@ -47,13 +47,9 @@ class VLLMGenerator:
     """
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
-        try:
-            from accelerate import Accelerator
-            from trl.generation import vllm_generation as engine
-        except ImportError as error:
-            raise NotInstalledError("trl", INSTALL) from error
-        if not engine.is_vllm_available():
-            raise NotInstalledError("vllm", INSTALL)
+        from accelerate import Accelerator
+
+        engine = require()
         if not getattr(model, "name_or_path", ""):
             raise ValueError("the model has no name_or_path; vLLM loads a model by path or hub id")
         if getattr(model.config, "tie_word_embeddings", False) and _on_cpu():
@@ -130,6 +126,17 @@ class VLLMGenerator:
             (tuple(row), tuple(score[0] for score in scores))
             for row, scores in zip(ids, log_probs, strict=True)
         ]
+
+
+def require() -> Any:
+    """TRL's module for vLLM; raises NotInstalledError where either is missing."""
+    try:
+        from trl.generation import vllm_generation as engine
+    except ImportError as error:
+        raise NotInstalledError("trl", INSTALL) from error
+    if not engine.is_vllm_available():
+        raise NotInstalledError("vllm", INSTALL)
+    return engine
 
 
 def _on_cpu() -> bool:

@@ -14,6 +14,7 @@ import torch
 from llm_bridge import checkpoints
 from llm_bridge.config import Config, ConfigError, build
 from llm_bridge.environments.base import StepResult
+from llm_bridge.environments.functions import FunctionEnvironment
 from llm_bridge.environments.tabular_text import TabularText
 from llm_bridge.logs import read
 from llm_bridge.policies.tabular import TabularPolicy
@@ -297,6 +298,13 @@ def test_wrong_configurations_are_refused(table, words):
 def test_no_tasks_are_refused():
     with pytest.raises(ConfigError, match="tasks is empty"):
         Trainer(Config(), tiny_policy(), FunctionEnvironment(lambda task, texts: 0.0, tasks=[]))
+
+
+def test_a_model_that_is_not_there_is_refused():
+    for path in ("/nowhere", "./nowhere", "~/nowhere"):
+        table = {"policy": {"kind": "causal", "path": path}, "environment": {"kind": "bfcl"}}
+        with pytest.raises(ConfigError, match=r"policy: path is .*nowhere'; there is no such"):
+            build(Config.of(table))
 
 
 def test_wrong_files_are_refused(tmp_path):

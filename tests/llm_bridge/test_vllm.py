@@ -114,6 +114,8 @@ def test_what_is_missing_is_said_before_anything_is_loaded(monkeypatch):
     monkeypatch.setattr(engine, "is_vllm_available", lambda: False)
     with pytest.raises(NotInstalledError, match=r"seeupo\[vllm\]"):
         CausalPolicy.prepared(policy.model, policy.tokenizer, vllm={})
+    with pytest.raises(NotInstalledError, match=r"seeupo\[vllm\]"):
+        CausalPolicy.from_pretrained("a-hub/model", vllm={})  # before anything is looked for
     monkeypatch.setattr(engine, "is_vllm_available", lambda: True)
     monkeypatch.setattr(module, "_on_cpu", lambda: True)
     with pytest.raises(ValueError, match="name_or_path"):
