@@ -21,6 +21,7 @@ import csv
 import itertools
 import json
 import math
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -282,9 +283,16 @@ def audit(
     else:
         import multiprocessing
 
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        pool = ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=signal.signal,  # the parent ends its workers
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        )
+        try:
             gather(pool.map(_cell, jobs))
+        finally:
+            pool.shutdown(cancel_futures=True)
     return summarise(runs)
 
 
