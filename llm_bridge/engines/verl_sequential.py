@@ -12,13 +12,15 @@ sequence-level loss is averaged over.
 
 `sequential` is the schedule as a function of what updates and what scores.  `register` makes verl's
 synchronous trainer with it known as ``trainer.v1.trainer_mode: seeupo``; its settings are the table
-``seeupo`` of the YAML file: ``preset`` and single switches of it.
+``seeupo`` of the YAML file: ``preset`` and the switches of `SWITCHES`; clip range, epochs, step size
+and KL are verl's own keys.
 
 Shapes: R rows, L response tokens, T turns.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,7 +32,11 @@ from seeupo_theory.rules import factor as factor_rule
 from seeupo_theory.rules import orders as order_rule
 from seeupo_theory.rules.presets import Algorithm, get
 
-__all__ = ["algorithm_of", "register", "sequential", "turn_index"]
+__all__ = ["SWITCHES", "algorithm_of", "register", "sequential", "turn_index"]
+
+
+SWITCHES = ("order", "level", "reference", "factor_clip", "product_clip")
+"""What the schedule reads of an algorithm."""
 
 
 def turn_index(mask: Tensor) -> Tensor:
@@ -97,16 +103,20 @@ def algorithm_of(config: Mapping[str, Any]) -> Algorithm:
     """
     table = dict(config.get("seeupo") or {})
     switches = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    for key in switches:
+        if key not in ("preset", *SWITCHES):
+            raise ValueError(
+                f"seeupo.{key} is not read; the table holds preset, {', '.join(SWITCHES)}, and what "
+                "else there is to say of an algorithm is said by verl's keys"
+            )
     a = get(str(switches.pop("preset", "seeupo"))).replace(**switches)
     for wrong, what in (
         (a.simultaneous, f"order {a.order!r} updates all turns at once: use trainer_mode sync"),
         (a.estimator in ("gae", "exact"), f"estimator {a.estimator!r} needs a critic a turn"),
         (a.ideal, f"objective {a.objective!r} is a closed-form step; use clip"),
         (a.objective != "clip", f"objective is {a.objective!r}; the losses here are clipped"),
-        (a.dual_clip is not None, "dual_clip is not part of the losses here; leave it out"),
         (a.guard, "guard halves steps, which verl cannot take back; use llm_bridge.Trainer"),
         (a.resample, "resample needs fresh rollouts before each turn; use llm_bridge.Trainer"),
-        (bool(a.kl_coef), "kl_coef: use verl's actor.use_kl_loss and kl_loss_coef"),
     ):
         if wrong:
             raise ValueError(f"seeupo: {what}")
@@ -155,6 +165,7 @@ def register() -> None:
                     f: response_to_nested(v.to(kind), shape)
                     for f, v, kind in zip(fields, values, kinds, strict=True)
                 }
+                new["loss_mask"] = new["response_mask"]  # what verl counts a batch's tokens by
                 queue.kv_batch_put(**where, fields=TensorDict(new, batch_size=len(batch.keys)))
 
             def update(own: Tensor, before: Tensor, advantages: Tensor) -> None:
@@ -162,8 +173,13 @@ def register() -> None:
                 super(SeeUPOTrainer, self)._update_actor(batch, metrics)
 
             def log_probs() -> Tensor:
-                batch.extra_info.update(calculate_entropy=False, compute_loss=False)
-                self.actor_rollout_wg.compute_log_prob(batch)
+                asked = copy.copy(batch)  # without what the update was told
+                asked.extra_info = {
+                    "calculate_entropy": False,
+                    "compute_loss": False,
+                    "temperature": self.config.actor_rollout_ref.rollout.temperature,
+                }
+                self.actor_rollout_wg.compute_log_prob(asked)
                 new = queue.kv_batch_get(**where, select_fields=["log_probs"])["log_probs"]
                 found = response_from_nested(new, shape).to_padded_tensor(0.0)
                 return torch.nn.functional.pad(found, (0, mask.shape[1] - found.shape[1]))

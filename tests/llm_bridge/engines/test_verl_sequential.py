@@ -15,7 +15,9 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1 import get_trainer_cls
-from verl.workers.config import ActorConfig
+from verl.utils import tensordict_utils
+from verl.workers.config import ActorConfig, PolicyLossConfig
+from verl.workers.utils.losses import ppo_loss
 
 import llm_bridge.engines.verl  # noqa: F401  (registers)
 from llm_bridge import FunctionEnvironment, tiny_policy
@@ -55,8 +57,8 @@ def played():
 class Flat:
     """A batch as verl has it: the tokens of all turns in a row, another's token between two turns."""
 
-    def __init__(self, policy, batch, algorithm):
-        self.policy, self.batch, self.algorithm = policy, batch, algorithm
+    def __init__(self, policy, batch, algorithm, how="seq-mean-token-sum"):
+        self.policy, self.batch, self.algorithm, self.how = policy, batch, algorithm, how
         parts = [score_batch(policy, batch, t, OPTIONS)[:2] for t in range(batch.horizon)]
         self.widths = [p.shape[1] for p, _ in parts]
         self.mask = self.joined([m.double() for _, m in parts]).long()
@@ -66,7 +68,8 @@ class Flat:
         self.config = ActorConfig(
             strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1,
             clip_ratio=algorithm.clip_range[0], clip_ratio_low=algorithm.clip_range[0],
-            clip_ratio_high=algorithm.clip_range[1],
+            clip_ratio_high=algorithm.clip_range[1], loss_agg_mode=how,
+            policy_loss=PolicyLossConfig(loss_mode=f"seeupo_{algorithm.level.replace('-', '_')}"),
         )  # fmt: skip
         self.config.global_batch_info.update(
             dp_size=1, batch_num_tokens=None, global_batch_size=len(batch), loss_scale_factor=None
@@ -79,39 +82,46 @@ class Flat:
         horizon = range(self.batch.horizon)
         return self.joined([score_batch(self.policy, self.batch, t, OPTIONS)[0] for t in horizon])
 
+    def current(self):
+        """Log-probabilities [R, L] with their gradients."""
+        new = []
+        for t, width in enumerate(self.widths):
+            live = [i for i, on in enumerate(self.batch.active[:, t].tolist()) if on]
+            part = torch.zeros(len(self.batch), width)
+            scored = score_turn(self.policy, self.batch, t, live, OPTIONS).log_prob
+            found = torch.nn.functional.pad(scored, (0, width - scored.shape[1]))
+            new.append(part.index_copy(0, torch.tensor(live), found))
+        return self.joined(new)
+
     def update(self, mask, old, advantages):
-        """What verl's worker does with a batch: epochs of the loss, forward, backward, step."""
+        """What verl's worker does with a batch: epochs of the loss, backward, a step."""
+        self.config.global_batch_info["batch_num_tokens"] = float(mask.sum())
+        name = f"seeupo_{self.algorithm.level.replace('-', '_')}"
         for _ in range(EPOCHS):
-            new = []
-            for t, width in enumerate(self.widths):
-                live = [i for i, on in enumerate(self.batch.active[:, t].tolist()) if on]
-                part = torch.zeros(len(self.batch), width)
-                scored = score_turn(self.policy, self.batch, t, live, OPTIONS)
-                found = torch.nn.functional.pad(
-                    scored.log_prob, (0, width - scored.log_prob.shape[1])
-                )
-                new.append(part.index_copy(0, torch.tensor(live), found))
-            name = f"seeupo_{self.algorithm.level.replace('-', '_')}"
             loss, _ = core_algos.get_policy_loss_fn(name)(
-                old, self.joined(new), advantages, mask,
-                loss_agg_mode="seq-mean-token-sum", config=self.config,
-            )  # fmt: skip
-            self.optimiser.zero_grad()
-            loss.backward()
-            self.optimiser.step()
+                old, self.current(), advantages, mask, loss_agg_mode=self.how, config=self.config
+            )
+            self.step(loss)
+
+    def step(self, loss):
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
 
 
 def flat(policy):
     return torch.cat([p.detach().flatten() for p in policy.parameters()]).double()
 
 
-def gap(algorithm, run):
+def gap(algorithm, run, aggregation="sum"):
     """Largest difference from the plain updater, in units of the largest movement."""
+    options = Options(aggregation=aggregation, importance_cap=None)
+    how = {"sum": "seq-mean-token-sum", "mean": "token-mean"}[aggregation]
     policy, batch = played()
     other, same = played()
     start = flat(policy)
-    Updater(policy, algorithm, options=OPTIONS)(batch, rng=np.random.default_rng(0))
-    run(Flat(other, same, algorithm))
+    Updater(policy, algorithm, options=options)(batch, rng=np.random.default_rng(0))
+    run(Flat(other, same, algorithm, how))
     moved = float((flat(policy) - start).abs().max())
     assert moved > 1e-3, "nothing moved; the comparison would say nothing"
     return float((flat(other) - flat(policy)).abs().max()) / moved
@@ -126,18 +136,21 @@ VARIANTS = [
     ("seeupo", {"order": "forward"}),
     ("seeupo", {"order": "random"}),
     ("seeupo", {"level": "token"}),
+    ("seeupo", {"level": "token", "aggregation": "mean"}),
     ("seeupo", {"level": "length-normalised", "factor_clip": 0.2}),
     ("seeupo-official", {}),
 ]
 
 
 def variant(preset, switches):
-    return get(preset).replace(epochs=EPOCHS, lr=LR, **switches)
+    own = {k: v for k, v in switches.items() if k != "aggregation"}
+    return get(preset).replace(epochs=EPOCHS, lr=LR, **own)
 
 
 @pytest.mark.parametrize(("preset", "switches"), VARIANTS)
 def test_an_iteration_is_that_of_the_plain_updater(preset, switches):
-    assert gap(variant(preset, switches), plain) < SAME_RTOL
+    how = switches.get("aggregation", "sum")
+    assert gap(variant(preset, switches), plain, how) < SAME_RTOL
 
 
 def test_a_schedule_gone_wrong_is_noticed():
@@ -202,20 +215,46 @@ class Workers:
     def __init__(self, f, store, lengths):
         self.f, self.store, self.lengths = f, store, lengths
 
-    def padded(self, field):
-        dense = self.store[field].to_padded_tensor(0.0)
-        return torch.nn.functional.pad(dense, (0, self.f.mask.shape[1] - dense.shape[1]))
+    def whole(self, matrix):
+        """Responses with their prompts, one token to the left, as a model puts them out."""
+        return nested(torch.nn.functional.pad(matrix, (1, 1)), [n + 2 for n in self.lengths])
 
     def compute_log_prob(self, batch):
-        shifted = torch.nn.functional.pad(self.f.log_probs(), (1, 1))  # one token to the left
-        self.store["log_probs"] = nested(shifted, [n + 2 for n in self.lengths])
+        self.store["log_probs"] = self.whole(self.f.log_probs())
         return batch
 
     def update_actor(self, batch):
-        assert batch.extra_info["global_batch_size"] == 16 and batch.extra_info["epochs"] == EPOCHS
-        fields = (self.padded(f) for f in ("response_mask", "old_log_probs", "advantages"))
-        self.f.update(*fields)
+        """verl's loss, from what the store holds, in two micro-batches."""
+        info = batch.extra_info
+        assert info["global_batch_size"] == 16 and info["epochs"] == EPOCHS
+        config = self.f.config
+        for _ in range(EPOCHS):
+            new, total = self.whole(self.f.current()), 0.0
+            for part in (range(0, 8), range(8, 16)):
+                rows = {
+                    f: nested_rows(self.store[f], part)
+                    for f in (
+                        "response_mask",
+                        "old_log_probs",
+                        "advantages",
+                        "responses",
+                        "prompts",
+                    )
+                }
+                data = TensorDict(rows, batch_size=8)
+                tensordict_utils.assign_non_tensor(
+                    data, dp_size=1, global_batch_size=info["global_batch_size"],
+                    batch_num_tokens=float(self.store["loss_mask"].values().sum()),
+                )  # fmt: skip
+                loss, _ = ppo_loss(config, {"log_probs": nested_rows(new, part)}, data)
+                total = total + loss
+            self.f.step(total)
         return {"metrics": {"mfu": [0.0], "loss": [0.0]}}
+
+
+def nested_rows(rows, part):
+    each = rows.unbind()
+    return torch.nested.as_nested_tensor([each[i] for i in part], layout=torch.jagged)
 
 
 @pytest.mark.parametrize(("preset", "switches"), VARIANTS)
@@ -226,7 +265,9 @@ def test_verls_trainer_with_the_schedule(monkeypatch, preset, switches):
 
     def run(f):
         lengths = [int(m.nonzero().max()) + 1 for m in f.mask]
-        store["response_mask"] = nested(f.mask, lengths)
+        store["response_mask"] = store["loss_mask"] = nested(f.mask, lengths)
+        store["responses"] = nested(f.mask, lengths)
+        store["prompts"] = nested(torch.ones_like(f.mask), [2] * len(lengths))
         store["old_log_probs"] = nested(f.old, lengths)
         store["advantages"] = nested(f.given[:, None] * f.mask, lengths)
         before = {k: v.to_padded_tensor(0.0).clone() for k, v in store.items()}
@@ -244,15 +285,16 @@ def test_verls_trainer_with_the_schedule(monkeypatch, preset, switches):
 
     if algorithm.order == "random":
         pytest.skip("the trainer's own generator draws another order")
-    assert gap(algorithm, run) < SAME_RTOL
+    assert gap(algorithm, run, switches.get("aggregation", "sum")) < SAME_RTOL
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"seeupo": {"preset": "grpo"}}, "simultaneous"),
-        ({"seeupo": {"guard": True}}, "guard"),
-        ({"seeupo": {"resample": True}}, "resample"),
+        ({"seeupo": {"guard": True}}, "guard is not read"),
+        ({"seeupo": {"kl_coef": 0.1}}, "kl_coef is not read"),
+        ({"seeupo": {"preset": "trajectory-ppo"}}, "at once"),
         ({"seeupo": {"level": "token"}}, "seeupo_token"),
         ({"data": {"train_batch_size": 8}}, "train_batch_size, 8"),
         ({"seeupo": {"order": "sideways"}}, "sideways"),
