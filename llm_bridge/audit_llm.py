@@ -21,7 +21,6 @@ import csv
 import itertools
 import json
 import math
-import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -38,6 +37,7 @@ from llm_bridge.policies.tabular import TabularPolicy
 from llm_bridge.policies.tiny import tiny_policy
 from llm_bridge.policies.warm import warm_start
 from llm_bridge.trainer import Trainer
+from seeupo_theory._interrupts import deaf, starting_workers
 from seeupo_theory.rules.presets import get
 
 __all__ = [
@@ -286,11 +286,12 @@ def audit(
         pool = ProcessPoolExecutor(
             workers,
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=signal.signal,  # the parent ends its workers
-            initargs=(signal.SIGINT, signal.SIG_IGN),
+            initializer=deaf,
         )
         try:
-            gather(pool.map(_cell, jobs))
+            with starting_workers():
+                results = pool.map(_cell, jobs)
+            gather(results)
         finally:
             pool.shutdown(cancel_futures=True)
     return summarise(runs)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
@@ -21,6 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from seeupo_theory._interrupts import deaf, starting_workers
 from seeupo_theory.claims.checks._tools import Effort
 from seeupo_theory.claims.ledger import Ledger, Row, plain, select, write_text
 
@@ -142,7 +142,7 @@ def _reuse(folder: Path, names: Sequence[str], mark: str) -> Iterator[tuple[str,
 
 
 def _prepare_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    deaf()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -212,7 +212,8 @@ def _compute(
             while waiting and len(running) < workers:
                 name = waiting.pop(0)
                 say(name, "start")
-                running[pool.submit(_run_task, name, quick)] = name
+                with starting_workers():
+                    running[pool.submit(_run_task, name, quick)] = name
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 name = running.pop(future)
