@@ -109,14 +109,21 @@ SIMULATOR = {"bandits", "seeupo_theory.rules", "seeupo_theory.tabular"}
 QUESTIONS = SIMULATOR | {"seeupo_theory.api"}
 BELOW = {
     "bandits": set(),
+    "seeupo_theory._interrupts": set(),
     "seeupo_theory.rules": set(),
     "proofs": {"bandits", "seeupo_theory.rules"},
     "seeupo_theory.tabular": {"bandits", "seeupo_theory.rules"},
     "seeupo_theory.api": SIMULATOR,
     "seeupo_theory.testing": QUESTIONS,
     "seeupo_theory.figures": QUESTIONS,
-    "seeupo_theory.claims": QUESTIONS | {"proofs", "seeupo_theory.figures"},
-    "llm_bridge": {"bandits", "seeupo_theory.rules", "seeupo_theory.figures"},
+    "seeupo_theory.claims": QUESTIONS
+    | {"proofs", "seeupo_theory.figures", "seeupo_theory._interrupts"},
+    "llm_bridge": {
+        "bandits",
+        "seeupo_theory.rules",
+        "seeupo_theory.figures",
+        "seeupo_theory._interrupts",
+    },
     "seeupo_theory.cli": QUESTIONS
     | {"proofs", "llm_bridge", "seeupo_theory.claims", "seeupo_theory.figures"},
 }
