@@ -54,8 +54,13 @@ def _one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
+_asked: list[int] = []
+"""Signals that asked the running command to stop."""
+
+
 def _stop(number: int, frame: object) -> None:
     """End the worker processes too: they would go on with what is left to do."""
+    _asked.append(number)
     for child in multiprocessing.active_children():
         child.terminate()
     if number == signal.SIGINT:
@@ -69,6 +74,7 @@ def _signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _asked.clear()
     before = {n: signal.signal(n, _stop) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -92,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"seeupo: {_one_line(error) or type(error).__name__}", err=True)
         sys.exit(2)
     except RuntimeError as error:
+        if _asked:  # who waited for a worker that was ended may say so first
+            click.echo("seeupo: interrupted", err=True)
+            sys.exit(128 + _asked[-1])
         if type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError"):
             raise
         click.echo(f"seeupo: {_one_line(error) or type(error).__name__}", err=True)
