@@ -25,17 +25,18 @@ import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from llm_bridge.environments.base import tasks_of
 from llm_bridge.options import Options
 from llm_bridge.rollouts import Sampling
 from seeupo_theory.rules.presets import Algorithm, get
 
-__all__ = ["OPTIMISERS", "Config", "ConfigError", "build"]
+__all__ = ["OPTIMISERS", "Config", "ConfigError", "build", "tasks_to_play"]
 
 OPTIMISERS = ("adamw", "sgd")
 REFERENCES = ("initial", "behaviour", "none")
@@ -196,6 +197,16 @@ class Config:
         """All fields as JSON-ready values."""
         out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {k: dict(v) if isinstance(v, Mapping) else v for k, v in out.items()}
+
+
+def tasks_to_play(environment: Any, tasks: Sequence[Any] | None = None) -> Sequence[Any]:
+    """Tasks to draw from: those given, the environment's own, or None where it needs no task."""
+    listed = tasks_of(environment) if tasks is None else tasks
+    if listed is None:
+        return [None]
+    if not len(listed):
+        raise ConfigError("tasks is empty; the environment should have at least one")
+    return listed
 
 
 def build(config: Config) -> tuple[Any, Any]:

@@ -138,7 +138,7 @@ class LocalAdvantage:
             np.log(np.where(taken, after, 1.0)),
             np.log(np.where(taken, before, 1.0)),
             active=active,
-            level="sequence" if algorithm.level == "token" else algorithm.level,
+            level=algorithm.factor_level,
             factor_clip=algorithm.factor_clip,
         )
         self.weighted[turn] = np.where(before > 0, self.policy[turn] * ratio, after)

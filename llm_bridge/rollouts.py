@@ -23,7 +23,6 @@ A truncated row keeps its return.  Later turns of a finished row are no-ops (`No
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,7 @@ from typing import Any
 import torch
 
 from llm_bridge.environments.base import Environment, Message, check_messages, tools_of
-from llm_bridge.policies.base import Policy, Turn
+from llm_bridge.policies.base import Policy, Turn, hashed_seed
 from llm_bridge.turns import TurnBatch
 
 __all__ = ["Sampling", "collect", "environment_seed", "factory"]
@@ -83,7 +82,7 @@ def factory(environment: Any) -> Callable[[], Environment]:
 
 def environment_seed(*parts: Any) -> int:
     """A seed below 2^31 from any parts."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big") >> 1
+    return hashed_seed(parts, 4)
 
 
 class _Episode:

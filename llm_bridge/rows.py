@@ -188,8 +188,7 @@ class Rows:
         new = (
             self.seen[turn][0] if turn in self.seen else self._scored(self.updater.policy, turn)[0]
         )
-        level = "sequence" if a.level == "token" else a.level
-        options: dict[str, Any] = {"level": level, "factor_clip": a.factor_clip}
+        options: dict[str, Any] = {"level": a.factor_level, "factor_clip": a.factor_clip}
         options["active"] = self.active[:, turn]
         path = new, self.old[turn], self.mask[turn]
         ones = torch.ones_like(self.factor.values)
@@ -354,7 +353,7 @@ class Rows:
     def after(self, turns: Sequence[int]) -> dict[str, Any]:
         """What the updated policy does on the turns' rows, after `look`."""
         ratios, kls, references, disorder = [], [], [], []
-        level = "sequence" if self.algorithm.level == "token" else self.algorithm.level
+        level = self.algorithm.factor_level
         for t in turns:
             new, mask, entropy = self.seen[t]
             live = self.active[:, t]

@@ -29,8 +29,7 @@ import torch
 
 from llm_bridge import checkpoints
 from llm_bridge.bound import Bound
-from llm_bridge.config import Config, ConfigError, build
-from llm_bridge.environments.base import tasks_of
+from llm_bridge.config import Config, ConfigError, build, tasks_to_play
 from llm_bridge.exact import Exact, verdict
 from llm_bridge.logs import Logs
 from llm_bridge.options import TurnReport
@@ -81,10 +80,7 @@ class Trainer:
             policy, environment = build(config)
         self.config, self.policy, self.environment = config, policy, environment
         self.callbacks = callbacks
-        listed = tasks_of(environment) if tasks is None else tasks
-        self.tasks: Sequence[Any] = [None] if listed is None else listed
-        if not len(self.tasks):
-            raise ConfigError("tasks is empty; the environment should have at least one")
+        self.tasks = tasks_to_play(environment, tasks)
         self.task_probs = getattr(environment, "task_probs", None) if tasks is None else None
         self.exact = self._exact()
         algorithm = config.algorithm

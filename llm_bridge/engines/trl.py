@@ -40,7 +40,7 @@ from datasets import Dataset
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
-from llm_bridge.environments.base import tasks_of
+from llm_bridge.config import tasks_to_play
 from llm_bridge.exact import Exact
 from llm_bridge.options import Options
 from llm_bridge.policies.causal import CausalPolicy, WithoutAdapter
@@ -150,10 +150,7 @@ class SeeUPOTrainer(GRPOTrainer):
         tasks: Sequence[Any] | None = None,
         **more: Any,
     ) -> None:
-        listed = tasks_of(environment) if tasks is None else tasks
-        self.environment, self.tasks = environment, [None] if listed is None else list(listed)
-        if not self.tasks:
-            raise ValueError("tasks is empty; the environment should have at least one")
+        self.environment, self.tasks = environment, tasks_to_play(environment, tasks)
         named = isinstance(model, str) or bool(getattr(model.config, "_name_or_path", ""))
         args.beta = args.algorithm.kl_coef if named else 0.0  # TRL loads its reference by name
         frozen = None
@@ -193,12 +190,12 @@ class SeeUPOTrainer(GRPOTrainer):
 
         TRL's sampler begins anew in a resumed run; this depends on seed and iteration alone.
         """
-        size, out = len(self.tasks), []
-        for place in range(iteration * count, (iteration + 1) * count):
-            seed = environment_seed(self.args.seed, "tasks", place // size)
-            order = np.random.default_rng(seed).permutation(size)
-            out.append(self.tasks[int(order[place % size])])
-        return out
+        first, begin = divmod(iteration * count, len(self.tasks))
+        orders = []
+        for epoch in range(first, first + -(-(begin + count) // len(self.tasks))):
+            seed = environment_seed(self.args.seed, "tasks", epoch)
+            orders.append(np.random.default_rng(seed).permutation(len(self.tasks)))
+        return [self.tasks[int(i)] for i in np.concatenate(orders)[begin : begin + count]]
 
     def collect(self, rows: int, iteration: int) -> TurnBatch:
         """This process's rows of the global batch, played from seeds of their own."""

@@ -75,8 +75,11 @@ def sequential(
         Smallest and largest factor of each updated turn.
     """
     turn, metrics = turn_index(mask), {}
-    level = "sequence" if algorithm.level == "token" else algorithm.level
-    clips = {"factor_clip": algorithm.factor_clip, "product_clip": algorithm.product_clip}
+    how: dict[str, Any] = {
+        "level": algorithm.factor_level,
+        "factor_clip": algorithm.factor_clip,
+        "product_clip": algorithm.product_clip,
+    }
     given, old = advantages.double(), old.double()
     factor = torch.ones_like(given)
     turns = int(turn.max()) + 1
@@ -87,9 +90,7 @@ def sequential(
         before = now if algorithm.reference == "current" else old
         update(own, before, (factor * given)[:, None] * own)
         now = log_probs().double()
-        factor = factor_rule.advance(
-            factor, now, before, own, level=level, active=own.any(dim=-1), **clips
-        )
+        factor = factor_rule.advance(factor, now, before, own, active=own.any(dim=-1), **how)
         metrics[f"seeupo/turn_{t}/factor_min"] = float(factor.min())
         metrics[f"seeupo/turn_{t}/factor_max"] = float(factor.max())
     return metrics
@@ -113,7 +114,6 @@ def algorithm_of(config: Mapping[str, Any]) -> Algorithm:
     for wrong, what in (
         (a.simultaneous, f"order {a.order!r} updates all turns at once: use trainer_mode sync"),
         (a.estimator in ("gae", "exact"), f"estimator {a.estimator!r} needs a critic a turn"),
-        (a.ideal, f"objective {a.objective!r} is a closed-form step; use clip"),
         (a.objective != "clip", f"objective is {a.objective!r}; the losses here are clipped"),
         (a.guard, "guard halves steps, which verl cannot take back; use llm_bridge.Trainer"),
         (a.resample, "resample needs fresh rollouts before each turn; use llm_bridge.Trainer"),

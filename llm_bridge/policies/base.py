@@ -11,6 +11,7 @@ padding, and values there are 0.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Policy", "Scored", "Turn", "row_seeds", "row_uniforms"]
+__all__ = ["Policy", "Scored", "Turn", "hashed_seed", "row_seeds", "row_uniforms"]
 
 Ids = Sequence[int]
 
@@ -118,6 +119,15 @@ def row_uniforms(seed: int | Sequence[Any], rows: int, count: int) -> Any:
     import numpy as np
 
     return np.stack([np.random.default_rng(s).random(count) for s in row_seeds(seed, rows)])
+
+
+def hashed_seed(parts: Any, size: int) -> int:
+    """A seed of 8·size − 1 bits from anything that has a repr.
+
+    >>> hashed_seed((0, "rollouts"), 4) < 2**31
+    True
+    """
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:size], "big") >> 1
 
 
 def row_seeds(seed: int | Sequence[Any], rows: int) -> list[Any]:

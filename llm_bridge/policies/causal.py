@@ -31,6 +31,7 @@ from llm_bridge.policies.generation import (
     Generator,
     cached,
     check_temperature,
+    padded_left,
     positions,
     prefill,
     wide,
@@ -349,16 +350,12 @@ class CausalPolicy:
 
     def values(self, prompts: Sequence[Ids]) -> Tensor:
         """Value head at the last token of each prompt, [R]; the model itself gets no gradient."""
-        longest = max(len(p) for p in prompts)
-        tokens = torch.full((len(prompts), longest), self.pad_id)
-        attend = torch.zeros((len(prompts), longest), dtype=torch.long)
-        for i, p in enumerate(prompts):
-            tokens[i, longest - len(p) :], attend[i, longest - len(p) :] = torch.tensor(p), 1
+        tokens, attend = padded_left(self, prompts)
         with torch.no_grad():
             hidden = self.model(
-                input_ids=tokens.to(self.device),
-                attention_mask=attend.to(self.device),
-                position_ids=positions(attend.to(self.device)),
+                input_ids=tokens,
+                attention_mask=attend,
+                position_ids=positions(attend),
                 use_cache=False,
                 output_hidden_states=True,
                 logits_to_keep=1,

@@ -28,6 +28,7 @@ __all__ = [
     "cache_of",
     "cached",
     "check_temperature",
+    "padded_left",
     "positions",
     "prefill",
     "wide",
@@ -108,21 +109,25 @@ def _draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, 
 
 def prefill(policy: Any, prompts: Sequence[Ids], room: int) -> tuple[Tensor, Any, Tensor]:
     """Logits after each prompt [R, V], the cache, and the attention mask [R, S + room]."""
-    longest = max(len(p) for p in prompts)
-    tokens = torch.full((len(prompts), longest), policy.pad_id)
-    attend = torch.zeros((len(prompts), longest + room), dtype=torch.long)
-    for i, p in enumerate(prompts):
-        tokens[i, longest - len(p) :] = torch.tensor(p)
-        attend[i, longest - len(p) :] = 1
-    tokens, attend = tokens.to(policy.device), attend.to(policy.device)
+    tokens, attend = padded_left(policy, prompts)
     out = policy.model(
         input_ids=tokens,
-        attention_mask=attend[:, :longest],
-        position_ids=positions(attend[:, :longest]),
+        attention_mask=attend,
+        position_ids=positions(attend),
         use_cache=True,
         logits_to_keep=1,
     )
-    return out.logits[:, -1], cache_of(out), attend
+    return out.logits[:, -1], cache_of(out), torch.nn.functional.pad(attend, (0, room), value=1)
+
+
+def padded_left(policy: Any, prompts: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+    """Prompts that end in one column, and their attention mask, each [R, S]."""
+    longest = max(len(p) for p in prompts)
+    tokens = torch.full((len(prompts), longest), policy.pad_id)
+    attend = torch.zeros((len(prompts), longest), dtype=torch.long)
+    for i, p in enumerate(prompts):
+        tokens[i, longest - len(p) :], attend[i, longest - len(p) :] = torch.tensor(p), 1
+    return tokens.to(policy.device), attend.to(policy.device)
 
 
 def cache_of(out: Any) -> Any:

@@ -17,12 +17,11 @@ merged) are those of TRL's `VLLMGeneration`, whose options the table holds: ``mo
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from llm_bridge.environments.base import NotInstalledError
-from llm_bridge.policies.base import Ids
+from llm_bridge.policies.base import Ids, hashed_seed
 from llm_bridge.policies.generation import Written
 
 __all__ = ["VLLMGenerator", "require"]
@@ -57,10 +56,10 @@ class VLLMGenerator:
                 "the model has tied embeddings; vLLM on a CPU would go on with its first head: use a "
                 "GPU, or untie them"
             )
-        self._params: Any = getattr(engine, "SamplingParams", None)
         self.engine = engine.VLLMGeneration(
             model=model, accelerator=Accelerator(), processing_class=tokenizer, **options
         )
+        self._module, self._given = engine, dict(self.engine.generation_kwargs)
         self._seen: tuple[int, ...] = ()
 
     def __call__(
@@ -77,23 +76,19 @@ class VLLMGenerator:
             return []
         rows = [list(p) for p in prompts]
         self._sync(policy)
-        if self.engine.mode == "server":
-            return self._ask(policy, rows, max_tokens, temperature)
         # ends are the policy's own, whatever the model's files call an end
-        options = {
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "logprobs": 0,
-            "ignore_eos": True,
-            "stop_token_ids": list(policy.stop_ids),
-            **self.engine.generation_kwargs,
-        }
+        own = {"ignore_eos": True, "stop_token_ids": list(policy.stop_ids), **self._given}
+        if self.engine.mode == "server":
+            return self._ask(rows, max_tokens, temperature, own)
+        limits = {"temperature": temperature, "max_tokens": max_tokens, "logprobs": 0}
+        options: dict[str, Any] = {**limits, **own}
+        params = self._module.SamplingParams
         llm = self.engine.llm
         if self.engine.enable_sleep_mode:
             llm.wake_up(tags=["kv_cache"])
         answers = llm.generate(
             [{"prompt_token_ids": ids} for ids in rows],
-            sampling_params=[self._params(seed=_seed(s), **options) for s in seeds],
+            sampling_params=[params(seed=hashed_seed(s, 8), **options) for s in seeds],
             use_tqdm=False,
         )
         if self.engine.enable_sleep_mode:
@@ -116,11 +111,10 @@ class VLLMGenerator:
         self._seen = now
 
     def _ask(
-        self, policy: Any, prompts: list[list[int]], max_tokens: int, temperature: float
+        self, prompts: list[list[int]], max_tokens: int, temperature: float, own: dict[str, Any]
     ) -> list[Written]:
         self.engine.max_completion_length, self.engine.temperature = max_tokens, temperature
-        own = {"ignore_eos": True, "stop_token_ids": list(policy.stop_ids)}
-        self.engine.generation_kwargs = own | self.engine.generation_kwargs
+        self.engine.generation_kwargs = own
         _, ids, log_probs, _ = self.engine.generate(prompts, None, 1)
         return [
             (tuple(row), tuple(score[0] for score in scores))
@@ -144,11 +138,6 @@ def _on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
-
-
-def _seed(parts: Any) -> int:
-    """A seed of vLLM's, below 2^63, from any parts."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
 def _written(output: Any) -> Written:

@@ -182,6 +182,11 @@ class Algorithm:
         return self.order == "simultaneous"
 
     @property
+    def factor_level(self) -> str:
+        """Level of the running factor: a factor belongs to a whole turn, never to a token."""
+        return "sequence" if self.level == "token" else self.level
+
+    @property
     def clip_range(self) -> tuple[float, float]:
         """(low, high) of the clip interval [1 − low, 1 + high]."""
         return self.clip if isinstance(self.clip, tuple) else (self.clip, self.clip)

@@ -27,7 +27,7 @@ from seeupo_theory.tabular.lowering import Lowered
 from seeupo_theory.tabular.policies import Tables
 from seeupo_theory.tabular.surrogate import cut_share, value
 from seeupo_theory.tabular.update import Outcome, Settings, ascend
-from seeupo_theory.tabular.weights import LocalAdvantage, factor_level, with_tokens
+from seeupo_theory.tabular.weights import LocalAdvantage, with_tokens
 
 __all__ = ["Batch", "Rows", "draw", "iterate_sampled"]
 
@@ -196,7 +196,7 @@ class Rows:
         step = partial(
             factor_rule.advance,
             active=self.batch.active[turn],
-            level=factor_level(a),
+            level=a.factor_level,
             factor_clip=a.factor_clip,
         )
         self.factors[turn] = step(one, *paths)

@@ -47,7 +47,6 @@ __all__ = [
     "Sweeps",
     "Weights",
     "expected_leaves",
-    "factor_level",
     "joint_path",
     "leaf_parts",
     "needs_paths",
@@ -151,7 +150,7 @@ class Sweeps:
             old,
             allowed,
             active=active,
-            level=factor_level(algorithm),
+            level=algorithm.factor_level,
             factor_clip=algorithm.factor_clip,
         )
 
@@ -260,7 +259,7 @@ class PathSums:
             paths[0],
             paths[1],
             jnp.isfinite(paths[1]),
-            level=factor_level(algorithm),
+            level=algorithm.factor_level,
             factor_clip=algorithm.factor_clip,
             product_clip=algorithm.product_clip,
         )
@@ -275,8 +274,3 @@ def joint_path(lowered: Lowered, tables: Tables, turn: int) -> Array:
 def with_tokens(table: Array) -> Array:
     """The table with a token axis: [O, A] becomes [O, A, 1]."""
     return table if table.ndim == 3 else table[..., None]
-
-
-def factor_level(algorithm: Algorithm) -> str:
-    """Level of the running factor: a factor belongs to a whole turn, never to a token."""
-    return "sequence" if algorithm.level == "token" else algorithm.level

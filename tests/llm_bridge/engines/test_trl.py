@@ -22,10 +22,11 @@ with warnings.catch_warnings():
 from peft import LoraConfig
 from torch.distributed.fsdp import FSDPModule
 
-from llm_bridge import FunctionEnvironment, tiny_policy
+from llm_bridge import tiny_policy
 from llm_bridge.policies.causal import CausalPolicy
 from llm_bridge.rollouts import environment_seed
 from llm_bridge.update import Updater
+from tests.llm_bridge.engines.game import CHARACTERS, flat, game
 from tests.llm_bridge.vllm_standin import REAL, install
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the engine's own: hints, deprecations
@@ -34,20 +35,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 SAME_RTOL = 2e-4
 """Of the largest movement: gradients in float32, summed in another order and at other paddings."""
-
-
-def reward(task, texts):
-    """More for letters of the task; a position that matters, so that returns differ."""
-    return sum((k + 1) * (text[:1] == task) + 0.1 * text.count("c") for k, text in enumerate(texts))
-
-
-def step(task, texts):
-    """At most three turns; one that begins with b ends the episode."""
-    return None if len(texts) == 3 or texts[-1][:1] == "b" else "on"
-
-
-def game():
-    return FunctionEnvironment(reward, step, tasks=["a", "b", "c", "d"])
 
 
 def trainer(
@@ -62,7 +49,7 @@ def trainer(
     peft=None,
     **more,
 ):
-    policy = tiny_policy(3, characters="abcdon")
+    policy = tiny_policy(3, characters=CHARACTERS)
     if preset == "trajectory-free":
         preset, switches = "trajectory-ppo", {"guard": False}
     settings = {
@@ -104,10 +91,6 @@ def trainer(
 JOINT = ("grpo", "dr-grpo", "rloo", "gspo", "reinforce++", "trajectory-ppo")
 
 
-def flat(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()]).double()
-
-
 def close(found, wanted, start):
     moved = float((wanted - start).abs().max())
     assert moved > 1e-3, "nothing moved; the comparison would say nothing"
@@ -124,7 +107,7 @@ def played(mine):
 
 def updated(mine, state, batch, optimiser=None, lora=None):
     """Parameters after the plain updater's iteration on a batch, and before it."""
-    policy = tiny_policy(3, characters="abcdon")
+    policy = tiny_policy(3, characters=CHARACTERS)
     policy = CausalPolicy.prepared(policy.model, policy.tokenizer, lora=lora)
     policy.model.load_state_dict(state)
     model, start = policy.model, flat(policy.model)
@@ -176,7 +159,7 @@ def test_adapters(tmp_path, switches):
 
 
 def test_gradient_checkpointing_changes_nothing(tmp_path):
-    start = flat(tiny_policy(3, characters="abcdon").model)
+    start = flat(tiny_policy(3, characters=CHARACTERS).model)
     plain, thrifty = trainer(tmp_path / "a"), trainer(tmp_path / "b", gradient_checkpointing=True)
     plain.train()
     thrifty.train()
@@ -201,7 +184,7 @@ def test_a_run_resumed_within_an_iteration_is_refused(tmp_path):
 
 
 def test_micro_batches_change_nothing(tmp_path):
-    start = flat(tiny_policy(3, characters="abcdon").model)
+    start = flat(tiny_policy(3, characters=CHARACTERS).model)
     whole, parts = trainer(tmp_path / "a"), trainer(tmp_path / "b", accumulate=4)
     whole.train()
     parts.train()
@@ -209,11 +192,8 @@ def test_micro_batches_change_nothing(tmp_path):
 
 
 def test_the_next_iteration_plays_again(tmp_path):
-    mine, seen = trainer(tmp_path, steps=12), []
-    collect = mine.collect
-    mine.collect = lambda *a: seen.append(collect(*a)) or seen[-1]
-    mine.train()
-    assert [b.row_ids[0][0] for b in seen] == [0, 1]
+    mine = trainer(tmp_path, steps=12)
+    assert [b.row_ids[0][0] for b in played(mine)] == [0, 1]
     assert mine.state.global_step == 12
 
 
@@ -241,9 +221,7 @@ def child(folder, world, preset, sharded):
     (batch,) = played(mine)
     assert mine.accelerator.num_processes == world
     assert isinstance(mine.model, FSDPModule) == sharded
-    parameters = mine.accelerator.unwrap_model(mine.model).parameters()
-    whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in parameters]
-    end = torch.cat([p.detach().flatten() for p in whole]).double()
+    end = flat(mine.accelerator.unwrap_model(mine.model))
     torch.save((end, batch), f"{folder}/{mine.accelerator.process_index}.pt")
 
 
@@ -291,7 +269,7 @@ def test_two_processes_give_the_update_of_one(tmp_path):
     (first, _), (second, _) = pair(tmp_path)
     one = trainer(tmp_path)
     one.train()
-    start = flat(tiny_policy(3, characters="abcdon").model)
+    start = flat(tiny_policy(3, characters=CHARACTERS).model)
     assert torch.equal(first, second)
     close(first, flat(one.model), start)
 

@@ -20,7 +20,7 @@ from verl.workers.config import ActorConfig, PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
 import llm_bridge.engines.verl  # noqa: F401  (registers)
-from llm_bridge import FunctionEnvironment, tiny_policy
+from llm_bridge import tiny_policy
 from llm_bridge.advantages import advantages
 from llm_bridge.engines.verl_sequential import algorithm_of, sequential, turn_index
 from llm_bridge.options import Options
@@ -28,6 +28,7 @@ from llm_bridge.rollouts import Sampling, collect
 from llm_bridge.rows import score_batch, score_turn
 from llm_bridge.update import Updater
 from seeupo_theory.rules.presets import get
+from tests.llm_bridge.engines.game import CHARACTERS, flat, game
 
 SAME_RTOL = 2e-4
 """Of the largest movement: gradients in float32, summed in another order."""
@@ -37,19 +38,9 @@ OPTIONS = Options(aggregation="sum", importance_cap=None)
 EPOCHS, LR = 2, 0.05
 
 
-def reward(task, texts):
-    return sum((k + 1) * (text[:1] == task) + 0.1 * text.count("c") for k, text in enumerate(texts))
-
-
-def step(task, texts):
-    """At most three turns; one that begins with b ends the episode."""
-    return None if len(texts) == 3 or texts[-1][:1] == "b" else "on"
-
-
 def played():
-    policy = tiny_policy(3, characters="abcdon")
-    environment = FunctionEnvironment(reward, step, tasks=["a", "b", "c", "d"])
-    batch = collect(policy, environment, list("abcd"), 4, 0, Sampling(max_turns=3, max_tokens=2))
+    policy = tiny_policy(3, characters=CHARACTERS)
+    batch = collect(policy, game(), list("abcd"), 4, 0, Sampling(max_turns=3, max_tokens=2))
     assert not bool(batch.active.all())
     return policy, batch
 
@@ -107,10 +98,6 @@ class Flat:
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
-
-
-def flat(policy):
-    return torch.cat([p.detach().flatten() for p in policy.parameters()]).double()
 
 
 def gap(algorithm, run, aggregation="sum"):
